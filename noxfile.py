@@ -6,6 +6,7 @@ TRAINIUM_LABS_TORCH=1 in the environment: the tests install PyTorch (some 200 MB
 as others) and run those that compare with it, too. TRAINIUM_LABS_REPORTS=FOLDER: each run of pytest
 leaves its results there. `.ci/run` sets both.
 """
+
 from __future__ import annotations
 
 import os
@@ -15,15 +16,18 @@ from pathlib import Path
 import nox
 
 OLDEST = (3, 10)
-if sys.version_info < OLDEST:       # pip would take minutes to say less, see setup.py
+if sys.version_info < OLDEST:  # pip would take minutes to say less, see setup.py
     sys.stderr.write(
         f"trainium-labs needs Python {OLDEST[0]}.{OLDEST[1]} or newer; this is Python "
         f"{sys.version.split()[0]} ({sys.executable}).\n"
         "Install a newer one, from your system's packages or python.org, and start nox with it:\n"
-        "    python3.13 -m pip install nox && python3.13 -m nox -s simulate\n")
+        "    python3.13 -m pip install nox && python3.13 -m nox -s simulate\n"
+    )
     sys.exit(2)
 
 nox.options.reuse_existing_virtualenvs = True
+# pip, which reads the settings that say where PyTorch's CPU build is; uv only where a session says
+nox.options.default_venv_backend = "virtualenv"
 nox.options.sessions = ["simulate", "tests"]
 
 
@@ -77,12 +81,14 @@ def tests(session: nox.Session) -> None:
         session.run("python", "-m", "pytest", *session.posargs)
         return
     # a worker a core; a worker keeps neighbours, which share what a module sets up
-    session.run("python", "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal",
-                *results("tests"))
+    session.run(
+        "python", "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", *results("tests")
+    )
     # the quick tests of infra, apart: its folder has a conftest of its own
     with session.chdir("infra/tests"):
-        session.run("python", "-m", "pytest", "-q", "test_spec.py", "test_cost.py",
-                    *results("tests-infra"))
+        session.run(
+            "python", "-m", "pytest", "-q", "test_spec.py", "test_cost.py", *results("tests-infra")
+        )
 
 
 @nox.session(default=False)
@@ -93,15 +99,39 @@ def pythons(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style (ruff) and types (mypy)."""
+    """Check style (ruff), types (mypy) and what is often insecure (bandit).
+
+    `infra` runs the checkers of policies (parliament, cloudsplaining), for the roles' policies
+    exist only once a class was made in the fake cloud, and bandit with every finding explained.
+    """
     session.install("-e", ".[labs,grade,infra,lint]", silent=True)
     session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run(
+        "bandit",
+        "-q",
+        "-ll",
+        "-c",
+        "pyproject.toml",
+        "-r",
+        "shared/labkit",
+        "shared/nkisim",
+        "conformance",
+        "infra/classroom",
+        "infra/plugins",
+    )
     session.run("mypy", "shared/labkit", "shared/nkisim", "conformance")
     session.run("mypy", "infra/classroom")
     for spec in sorted(Path("labs").glob("*/spec.py")):  # the labs share file names
         with session.chdir(spec.parent):
-            session.run("mypy", "--config-file", "../../pyproject.toml", "spec.py",
-                        "reference.py", "tester.py")
+            session.run(
+                "mypy",
+                "--config-file",
+                "../../pyproject.toml",
+                "spec.py",
+                "reference.py",
+                "tester.py",
+            )
 
 
 @nox.session(default=False)
@@ -163,19 +193,53 @@ def build(session: nox.Session) -> None:
     session.run("python", "tests/labkit/try_wheel.py", *files)
 
 
-@nox.session(default=False)
+def others_tools(session: nox.Session, requirements: str) -> str:
+    """Install programs of others apart, since each pins its own boto3; return their folder."""
+    folder = Path(session.virtualenv.location).parent / Path(requirements).stem
+    python = str(folder / "bin/python")
+    session.run("python", "-m", "venv", str(folder), silent=True)
+    install = [python, "-m", "pip", "install", "-q"]
+    if session.venv_backend == "uv":
+        install = [nox.virtualenv.UV, "pip", "install", "-q", "--python", python]
+    session.run(*install, "-r", requirements, external=True, silent=True)
+    # its schema alone: the rest of it (CDK, 180 MB) pins what contradicts the others' pins
+    session.run(*install, "--no-deps", "aws-parallelcluster==3.16.1", external=True, silent=True)
+    return str((folder / "bin").resolve())
+
+
+@nox.session(default=False, venv_backend="uv|virtualenv")
 def infra(session: nox.Session) -> None:
     """Test infra against the fake cloud and booted local hosts, and lint it: -- --full runs all.
 
     What a machine cannot run (booted hosts need root, systemd-container and mmdebstrap) is skipped,
-    and the last lines say what and why.
+    and the last lines say what and why. Where uv is installed, it installs the packages: Ansible's
+    40,000 files take pip minutes.
     """
-    session.install("-r", "infra/requirements-test.txt", silent=True)
+    # pip: uv's environments have none, and tests build the packages of their hosts with it
+    session.install("pip", "-r", "infra/requirements-test.txt", silent=True)
+    if session.venv_backend == "uv":
+        # what pip does and uv does not; Ansible reads its collections without bytecode
+        folder = str(Path(session.virtualenv.location) / "lib")
+        words = ("-m", "compileall", "-q", "-j", "0", "-x", "ansible_collections", folder)
+        session.run("python", *words, silent=True, success_codes=[0, 1])
+    programs = others_tools(session, "infra/requirements-tools.txt")
     session.run("yamllint", "-c", "infra/.yamllint", "infra")
     with session.chdir("infra"):
-        session.run("ansible-lint", "--offline", "-c", ".ansible-lint",
-                    env={"ANSIBLE_CONFIG": "../ansible.cfg"})
+        session.run(
+            "ansible-lint",
+            "--offline",
+            "-c",
+            ".ansible-lint",
+            env={"ANSIBLE_CONFIG": "../ansible.cfg"},
+        )
     with session.chdir("infra/tests"):
-        # two workers, a file each: the tests of a file may share booted hosts
+        # two workers, a file each, the longest first: tests of a file may share booted hosts
         shared_out = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
-        session.run("pytest", "-q", *shared_out, *session.posargs, *results("infra"))
+        session.run(
+            "pytest",
+            "-q",
+            *shared_out,
+            *session.posargs,
+            *results("infra"),
+            env={"CLASSROOM_TOOLS": programs},
+        )

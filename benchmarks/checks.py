@@ -6,6 +6,7 @@ Runs with NKISIM_CHECKS=teach and =off alternate in this process; the table show
 shortest CPU times, which is what to compare between machines. Without names: the conv2d lab's
 224 x 224 case in float16, in both dialects.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -30,6 +31,7 @@ def main() -> int:
     import nkisim
     from labkit.inputs import make_inputs
     from labkit.load import load_lab, load_module
+
     lab = load_lab(ROOT / "labs" / args.lab)
     levels = ("teach", "off")
     print(f"{'case':<40}{'dialect':<10}{'ratio':>6}   findings")
@@ -46,8 +48,11 @@ def main() -> int:
                     run = nkisim.run(kernel, *inputs, target=args.target, **case.kwargs)
                     best[level] = min(best[level], time.process_time() - begun)
                     found += len(run.findings)
-            print(f"{name:<40}{dialect:<10}{best['teach'] / best['off']:>6.3f}   "
-                  f"{found // args.repeat}", flush=True)
+            print(
+                f"{name:<40}{dialect:<10}{best['teach'] / best['off']:>6.3f}   "
+                f"{found // args.repeat}",
+                flush=True,
+            )
     return 0
 
 

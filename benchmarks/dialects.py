@@ -8,6 +8,7 @@ hoisted, loops vectorized, DMAs spread) and takes those of the package nki as th
 `--outputs` computes both and compares them; exit code 1 if they differ. docs/nki-dialect.md tells
 what the ratios come from.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -21,8 +22,9 @@ MOST = 0.03
 
 
 def differ(one: Any, other: Any) -> bool:
-    """Tell whether the outputs of two runs are different numbers."""
+    """Return whether the outputs of two runs are different numbers."""
     import numpy as np
+
     pairs = zip(one, other) if isinstance(one, tuple) else [(one, other)]
     return any(not np.array_equal(a, b, equal_nan=True) for a, b in pairs)
 
@@ -41,6 +43,7 @@ def main() -> int:
     from labkit.load import load_lab, load_module
     from labkit.spec import MustRaise
     from nkisim.timing.compiler import DEFAULT
+
     bad = far = count = 0
     print(f"{'case':<48}{'beta1 us':>10}{'same':>8}{'own':>8}{'  outputs' * args.outputs}")
     for folder in sorted(ROOT.glob(f"labs/{args.lab or '*'}/spec.py")):
@@ -53,12 +56,19 @@ def main() -> int:
             for dialect, module in modules.items():
                 for name, value in case.constants.items():
                     setattr(module, name, value)
-                function, given = getattr(module, case.kernel), {**case.kwargs,
-                                                                 **case.kernel_kwargs}
+                function, given = (
+                    getattr(module, case.kernel),
+                    {**case.kwargs, **case.kernel_kwargs},
+                )
                 for own in (False, True):
                     runs[dialect, own] = nkisim.profile(
-                        function, *inputs, target=args.target, compute=args.outputs and not own,
-                        compiler=None if own else DEFAULT, **given)
+                        function,
+                        *inputs,
+                        target=args.target,
+                        compute=args.outputs and not own,
+                        compiler=None if own else DEFAULT,
+                        **given,
+                    )
             base = runs["beta1", False].latency_us
             same = runs["nki", False].latency_us / base
             own = runs["nki", True].latency_us / runs["beta1", True].latency_us
@@ -67,8 +77,10 @@ def main() -> int:
                 other = differ(runs["beta1", False].outputs, runs["nki", False].outputs)
                 told, bad = "   differ" if other else "     same", bad + other
             far, count = far + (abs(same - 1) > MOST), count + 1
-            print(f"{lab.name + ' ' + case.name:<48}{base:>10.1f}{same:>8.3f}{own:>8.3f}{told}",
-                  flush=True)
+            print(
+                f"{lab.name + ' ' + case.name:<48}{base:>10.1f}{same:>8.3f}{own:>8.3f}{told}",
+                flush=True,
+            )
     print(f"\n{far} of {count} cases are off by more than {MOST:.0%} with the same options.")
     print("All times are predicted by nkisim, not measured.")
     return 1 if bad else 0

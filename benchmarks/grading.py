@@ -1,7 +1,8 @@
 """Submissions that are graded per minute: a class of changed solutions, by the labs' quick plans.
 
-    python benchmarks/grading.py [--count N] [--lab NAME ...] [--jobs N]
+python benchmarks/grading.py [--count N] [--lab NAME ...] [--jobs N]
 """
+
 from __future__ import annotations
 
 import argparse
@@ -24,6 +25,7 @@ def main() -> int:
     args = parser.parse_args()
     from labkit.grade.run import grade
     from mutants import submissions
+
     for lab in args.lab or ("vecadd", "ffnn", "conv2d"):
         with tempfile.TemporaryDirectory() as scratch:
             for student, text in submissions(lab, args.count).items():
@@ -31,12 +33,24 @@ def main() -> int:
                 folder.mkdir(parents=True)
                 (folder / "kernels.py").write_text(text, "utf-8")
             begun = time.perf_counter()
-            if grade([f"{scratch}/subs", "--lab", lab, "--out", f"{scratch}/out",
-                      "--jobs", str(args.jobs)]):
+            if grade(
+                [
+                    f"{scratch}/subs",
+                    "--lab",
+                    lab,
+                    "--out",
+                    f"{scratch}/out",
+                    "--jobs",
+                    str(args.jobs),
+                ]
+            ):
                 return 1
             minutes = (time.perf_counter() - begun) / 60
-            print(f"{lab}: {args.count} submissions, {args.count / minutes:.0f} per minute with "
-                  f"{args.jobs} at a time", flush=True)
+            print(
+                f"{lab}: {args.count} submissions, {args.count / minutes:.0f} per minute with "
+                f"{args.jobs} at a time",
+                flush=True,
+            )
     return 0
 
 

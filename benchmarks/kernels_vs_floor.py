@@ -22,6 +22,7 @@ the Vector and Scalar Engines.
 `nox -s conformance`) through the same model; `--write` puts the tables into docs/tuning.md.
 Everything is predicted, nothing is measured.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -43,7 +44,8 @@ import nkisim
 from labkit.inputs import dtype_of
 from labkit.load import load_lab, load_module
 from nkisim.chip import hw
-from nkisim.launch import as_kernel
+from nkisim.simulation.launch import as_kernel
+from nkisim.timing.floor import floor_us
 
 ROOT = Path(__file__).resolve().parents[1]
 LABS, PAGE = ROOT / "labs", ROOT / "docs" / "tuning.md"
@@ -64,12 +66,12 @@ class Row:
     lab: str
     case: str
     target: str
-    step: bool              # on the way to a better one, and meant to be slower
-    tensor: float           # what the Tensor Engine has to do
-    bytes: float            # inputs and outputs through the DMA engines
+    step: bool  # on the way to a better one, and meant to be slower
+    tensor: float  # what the Tensor Engine has to do
+    bytes: float  # inputs and outputs through the DMA engines
     floor: float
     ours: float
-    busiest: str            # engine, and how long it works
+    busiest: str  # engine, and how long it works
     busy: float
     launch: float
 
@@ -81,8 +83,12 @@ class Row:
 def cases() -> Iterator[tuple[Any, Any]]:
     """Yield (lab, case) of the labs' large cases."""
     vecadd, ffnn, conv = (load_lab(LABS / name) for name in ("vecadd", "ffnn", "conv2d"))
-    for name in ("stream_256000_free1000", "alloc_256000_free1000", "transpose_1024x512",
-                 "transpose_4096x4096"):
+    for name in (
+        "stream_256000_free1000",
+        "alloc_256000_free1000",
+        "transpose_1024x512",
+        "transpose_4096x4096",
+    ):
         yield vecadd, vecadd.case(name)
     for case in ffnn.cases:
         if "lab" in case.fleets or case.name.endswith("512x640x1536"):
@@ -95,7 +101,7 @@ def cases() -> Iterator[tuple[Any, Any]]:
 def predict(kernel: Callable, case: Any, target: str, **more: Any) -> tuple[Any, int]:
     """Return a kernel's profile on a case, and the bytes of what it returns."""
     nbytes: list[int] = []
-    same = copy.copy(as_kernel(kernel))     # its dialect and options stay
+    same = copy.copy(as_kernel(kernel))  # its dialect and options stay
 
     @functools.wraps(same.func)
     def spy(*args: Any, **kwargs: Any) -> Any:
@@ -103,23 +109,25 @@ def predict(kernel: Callable, case: Any, target: str, **more: Any) -> tuple[Any,
         some = out if isinstance(out, (tuple, list)) else [out]
         nbytes.append(sum(int(np.prod(t.shape)) * np.dtype(t.dtype).itemsize for t in some))
         return out
+
     same.func = spy
     inputs = [np.zeros(t.shape, dtype_of(t.dtype)) for t in case.inputs]
-    prof = nkisim.profile(same, *inputs, target=target, compute=False, descriptors="static",
-                          **case.kwargs, **more)
+    prof = nkisim.profile(
+        same, *inputs, target=target, compute=False, descriptors="static", **case.kwargs, **more
+    )
     return prof, nbytes[-1]
 
 
 def tensor_us(core: Any, case: Any, flops: int) -> float:
     """Return how long the Tensor Engine works at least, besides its slow start."""
     t, wide = core.timing, case.inputs[0].dtype == "float32"
-    columns = flops / (2 * core.pmax ** 2)
+    columns = flops / (2 * core.pmax**2)
     instructions, passes = (t.pe_wide_instructions, t.pe_wide_passes) if wide else (1, 1)
     exposed = t.pe_exposed_load_cycles if wide else 0.0
     products = np.ceil(columns / core.gemm_moving_fmax)
     cycles = columns * passes + products * instructions * (t.pe_gap_cycles + exposed)
     if case.kernel in TURNED:
-        tiles = np.prod(case.inputs[TURNED[case.kernel]].shape) / core.pmax ** 2
+        tiles = np.prod(case.inputs[TURNED[case.kernel]].shape) / core.pmax**2
         once = t.pe_transpose_passes if wide else 1
         cycles += tiles * (core.pmax * once + t.pe_gap_cycles)
     return float(cycles) / core.ghz("tensor") / 1e3
@@ -127,20 +135,8 @@ def tensor_us(core: Any, case: Any, flops: int) -> float:
 
 def floor(core: Any, tensor: float, came: int, went: int) -> tuple[float, float]:
     """Return the microseconds of all bytes, and the floor, for the bytes of inputs and outputs."""
-    t = core.timing
-    per_us = core.dma_engines * t.dma_engine_gbps * 1e3
-    piece = (t.dma_semaphore_ns + t.dma_descriptor_floor_ns) / 1e3
-    start, end = t.dma_start_us, t.dma_read_us + t.dma_done_us
-    way = start + piece + end
-    step = t.hop_us + min(t.min_interval_cycles / core.ghz(e) / 1e3 + latency for e, latency in
-                          (("vector", t.dve_latency_us), ("scalar", t.act_latency_us)))
-    chains = [start + (came + went) / per_us + end,
-              start + came / per_us + end + step + way,
-              way + step + start + went / per_us + end]
-    if tensor:
-        slow = max(0.0, t.pe_window_us - way) * (1 - 1 / t.pe_cold_factor)
-        chains.append(way + min(slow, tensor) + tensor + t.pe_latency_us + t.hop_us + step + way)
-    return (came + went) / per_us, t.launch_us + max(chains)
+    per_us = core.dma_engines * core.timing.dma_engine_gbps * 1e3
+    return (came + went) / per_us, floor_us(core, came, went, tensor)
 
 
 def row(lab: Any, case: Any, target: str, dialect: str, file: str = "kernels") -> Row:
@@ -156,11 +152,24 @@ def row(lab: Any, case: Any, target: str, dialect: str, file: str = "kernels") -
     moved, least = floor(core, tensor, came, went)
     busy = prof.schedule.busy
     top = max(busy, key=lambda e: busy[e])
-    step = any(case.name.startswith(f"matmul_{s}") or s == case.kernel_kwargs.get("matmul_kernel")
-               for s in STEPS)
+    step = any(
+        case.name.startswith(f"matmul_{s}") or s == case.kernel_kwargs.get("matmul_kernel")
+        for s in STEPS
+    )
     name = case.name if file == "kernels" else f"{case.name}, {Path(file).stem}"
-    return Row(lab.name, name, target, step and file == "kernels", tensor, moved, least,
-               prof.latency_us, top, busy[top], core.timing.launch_us)
+    return Row(
+        lab.name,
+        name,
+        target,
+        step and file == "kernels",
+        tensor,
+        moved,
+        least,
+        prof.latency_us,
+        top,
+        busy[top],
+        core.timing.launch_us,
+    )
 
 
 HEAD = ("case", "PE", "bytes", "floor", "ours", "of floor", "busiest", "waits")
@@ -168,9 +177,16 @@ HEAD = ("case", "PE", "bytes", "floor", "ours", "of floor", "busiest", "waits")
 
 def cells(r: Row) -> tuple[str, ...]:
     """Return a row of the table."""
-    return (r.case + ("*" if r.step else ""), f"{r.tensor:,.1f}", f"{r.bytes:,.1f}",
-            f"{r.floor:,.1f}", f"{r.ours:,.1f}", f"{r.ratio:.2f}", f"{r.busiest} {r.busy:,.1f}",
-            f"{r.ours - r.busy - r.launch:,.1f}")
+    return (
+        r.case + ("*" if r.step else ""),
+        f"{r.tensor:,.1f}",
+        f"{r.bytes:,.1f}",
+        f"{r.floor:,.1f}",
+        f"{r.ours:,.1f}",
+        f"{r.ratio:.2f}",
+        f"{r.busiest} {r.busy:,.1f}",
+        f"{r.ours - r.busy - r.launch:,.1f}",
+    )
 
 
 def total(rows: list[Row]) -> str:
@@ -178,8 +194,10 @@ def total(rows: list[Row]) -> str:
     last = [r.ratio for r in rows if not r.step]
     if not last:
         return ""
-    return (f"{len(last)} kernels without the steps (*): {np.exp(np.mean(np.log(last))):.2f} of "
-            f"the floor (geometric mean), {sum(x > NEAR for x in last)} above {NEAR}.")
+    return (
+        f"{len(last)} kernels without the steps (*): {np.exp(np.mean(np.log(last))):.2f} of "
+        f"the floor (geometric mean), {sum(x > NEAR for x in last)} above {NEAR}."
+    )
 
 
 def compared(rows: list[Row], found: list[Any]) -> Iterator[tuple[str, ...]]:
@@ -190,9 +208,12 @@ def compared(rows: list[Row], found: list[Any]) -> Iterator[tuple[str, ...]]:
         theirs = sorted(f.us for f in found if f.case == r.case and f.us)
         tried = sum(f.case == r.case for f in found)
         if not r.step and theirs:
-            yield (r.case, f"{r.ours:,.0f}", f"{len(theirs)} of {tried}",
-                   *(f"{x:,.0f} ({x / r.ours:.2f})"
-                     for x in (theirs[0], statistics.median(theirs))))
+            yield (
+                r.case,
+                f"{r.ours:,.0f}",
+                f"{len(theirs)} of {tried}",
+                *(f"{x:,.0f} ({x / r.ours:.2f})" for x in (theirs[0], statistics.median(theirs))),
+            )
 
 
 SOLUTIONS = ("case", "ours", "right and can", "their best", "their median")
@@ -202,8 +223,9 @@ def show(title: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None
     """Print a table."""
     table = Table(title=title, title_justify="left", box=None)
     for name in head:
-        table.add_column(name, justify="left" if name in ("case", "busiest") else "right",
-                         overflow="fold")
+        table.add_column(
+            name, justify="left" if name in ("case", "busiest") else "right", overflow="fold"
+        )
     for r in rows:
         table.add_row(*r)
     Console(width=None if sys.stdout.isatty() else 150).print(table)
@@ -218,8 +240,12 @@ def markdown(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 def put(mark: str, text: str) -> None:
     """Replace what stands between two marks of the page."""
     page = PAGE.read_text(encoding="utf-8")
-    new, n = re.subn(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)",
-                     lambda m: f"{m[1]}{text}\n{m[2]}", page, flags=re.S)
+    new, n = re.subn(
+        rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)",
+        lambda m: f"{m[1]}{text}\n{m[2]}",
+        page,
+        flags=re.S,
+    )
     if n != 1:
         sys.exit(f"{PAGE} has no place for {mark}")
     PAGE.write_text(new, encoding="utf-8", newline="\n")
@@ -229,10 +255,13 @@ def main() -> int:
     """Print the tables; return 0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--only", default="", help="only cases whose name contains this")
-    parser.add_argument("--target", action="append", choices=("trn1", "trn2"),
-                        help="default: both")
-    parser.add_argument("--dialect", choices=("beta1", "nki"), default="beta1",
-                        help="which of our two files of kernels")
+    parser.add_argument("--target", action="append", choices=("trn1", "trn2"), help="default: both")
+    parser.add_argument(
+        "--dialect",
+        choices=("beta1", "nki"),
+        default="beta1",
+        help="which of our two files of kernels",
+    )
     parser.add_argument("--sources", type=Path, help="a folder of checkouts, OWNER+NAME")
     parser.add_argument("--seconds", type=int, default=300, help="limit of a public solution")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/tuning.md")
@@ -243,7 +272,7 @@ def main() -> int:
         parser.error("--write is for the whole tables: without --only, --target and --dialect")
     ending = {"beta1": "", "nki": "_nki"}[options.dialect]
     if options.sources:
-        sys.path.insert(0, str(ROOT))       # conformance, which finds them
+        sys.path.insert(0, str(ROOT))  # conformance, which finds them
         from public_solutions import run_all
     written: dict[str, list[str]] = {"kernels": [], "solutions": []}
     for target in options.target or ("trn1", "trn2"):
@@ -255,16 +284,23 @@ def main() -> int:
             if options.only in case.name and (lab.name, case.name) in BEYOND:
                 rows.append(row(lab, case, target, ending, BEYOND[lab.name, case.name]))
         table = [cells(r) for r in rows]
-        show(f"Predicted by nkisim for {target}, static descriptors; nothing is measured. "
-             "Times in us", HEAD, table)
+        show(
+            f"Predicted by nkisim for {target}, static descriptors; nothing is measured. "
+            "Times in us",
+            HEAD,
+            table,
+        )
         print(total(rows), end="\n\n")
         written["kernels"] += [f"{target}. {total(rows)}", "", markdown(HEAD, table), ""]
         if options.sources:
             wanted = [(lab.name, case) for lab, case in cases() if options.only in case.name]
             found = run_all(options.sources, target, wanted, options.seconds)
             theirs = list(compared(rows, found))
-            show(f"Public solutions, predicted by the same model for {target}, in us (ours = 1)",
-                 SOLUTIONS, theirs)
+            show(
+                f"Public solutions, predicted by the same model for {target}, in us (ours = 1)",
+                SOLUTIONS,
+                theirs,
+            )
             written["solutions"] += [f"{target}:", "", markdown(SOLUTIONS, theirs), ""]
     if options.write:
         for mark, lines in written.items():

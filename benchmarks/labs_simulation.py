@@ -8,12 +8,12 @@ each; the table shows the best of N runs and the ratios, which are what to compa
 On a busy machine only the ratio of CPU times, with --threads 1, means something. A variable that
 tells NumPy's BLAS to be that of an older processor is taken out: PyTorch would not obey it.
 
---quick leaves out the cases that take seconds. NKISIM_NESTS=0 in the environment shows what running
-nests of loops once (machine/nest.py) is worth.
+--quick leaves out the cases that take seconds.
 
 --memory measures no time: each case runs once, in a process of its own, and the table shows what it
 needed at the peak beyond the imported modules, inputs included, against inputs and outputs.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -29,8 +29,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "shared"))
-QUICK = 5_000_000       # elements of the inputs of a case that --quick keeps
-PAUSE = 0.05            # seconds: PyTorch's threads look for more work on cores the next one wants
+QUICK = 5_000_000  # elements of the inputs of a case that --quick keeps
+PAUSE = 0.05  # seconds: PyTorch's threads look for more work on cores the next one wants
 
 
 def arguments() -> argparse.Namespace:
@@ -39,10 +39,17 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, default=3, help="runs of each (default: 3)")
     parser.add_argument("--only", default="", help="only cases whose name contains this")
     parser.add_argument("--target", default="trn2", choices=("trn1", "trn2"))
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1,
-                        help="of both sides (default: one a core)")
-    parser.add_argument("--quick", action="store_true",
-                        help=f"only cases with at most {QUICK:,} elements in their inputs")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="of both sides (default: one a core)",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"only cases with at most {QUICK:,} elements in their inputs",
+    )
     parser.add_argument("--memory", action="store_true", help="show memory in place of time")
     return parser.parse_args()
 
@@ -50,18 +57,23 @@ def arguments() -> argparse.Namespace:
 def conv_reference(inputs: list[Any], pool: int) -> Callable[[], Any]:
     """Return a PyTorch convolution of the inputs; in float32, which is what a CPU is fast in."""
     import torch
+
     x, w, b = (torch.from_numpy(a.astype("float32")) for a in inputs)
 
     def run() -> Any:
         out = torch.nn.functional.conv2d(x, w, b)
         return torch.nn.functional.max_pool2d(out, pool) if pool > 1 else out
+
     return run
 
 
 def subjects(conv: Any, ffnn: Any, network: ModuleType) -> Iterator[tuple[Any, Any, Callable]]:
     """Yield (lab, case, function that makes the reference of inputs)."""
-    cases = [conv.case("large_bias"), *(c for c in conv.cases if c.name.startswith("speed_224")),
-             *(c for c in conv.cases if "berkeley" in c.fleets)]
+    cases = [
+        conv.case("large_bias"),
+        *(c for c in conv.cases if c.name.startswith("speed_224")),
+        *(c for c in conv.cases if "berkeley" in c.fleets),
+    ]
     for case in cases:
         yield conv, case, functools.partial(conv_reference, pool=case.kwargs.get("pool_size", 1))
     for case in (c for c in ffnn.cases if "lab" in c.fleets and c.kernel == "nki_predict"):
@@ -69,7 +81,7 @@ def subjects(conv: Any, ffnn: Any, network: ModuleType) -> Iterator[tuple[Any, A
 
 
 def wanted(args: argparse.Namespace, case: Any) -> bool:
-    """Tell whether a case was asked for."""
+    """Return whether a case was asked for."""
     elements = sum(math.prod(t.shape) for t in case.inputs)
     return args.only in case.name and (not args.quick or elements <= QUICK)
 
@@ -94,14 +106,16 @@ def peak_mb(lab_name: str, case_name: str, target: str) -> tuple[float, float]:
     import nkisim
     from labkit import make_inputs
     from labkit.load import load_lab, load_module
+
     lab = load_lab(ROOT / "labs" / lab_name)
     case = lab.case(case_name)
     kernels = load_module(lab.folder / "kernels.py", f"bench_{lab.name}")
-    unit = 1 if sys.platform == "darwin" else 1024          # of ru_maxrss, in bytes
+    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     inputs = make_inputs(case, 0)
-    run = nkisim.run(getattr(kernels, case.kernel), *inputs, target=target, **case.kwargs,
-                     **case.kernel_kwargs)
+    run = nkisim.run(
+        getattr(kernels, case.kernel), *inputs, target=target, **case.kwargs, **case.kernel_kwargs
+    )
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     return (after - before) / 2**20, (sum(a.nbytes for a in inputs) + run.outputs.nbytes) / 2**20
 
@@ -113,6 +127,7 @@ def memory(names: list[tuple[str, str]], target: str) -> int:
 
     from rich.console import Console
     from rich.table import Table
+
     table = Table(title="Memory of the simulator", title_justify="left", box=None)
     for name in ("lab", "case", "peak MB", "inputs and outputs MB", "of 2 x that + 300 MB"):
         table.add_column(name, justify="left" if name in ("lab", "case") else "right")
@@ -131,46 +146,72 @@ def main() -> int:
     if os.environ.pop("OPENBLAS_CORETYPE", None):
         print("OPENBLAS_CORETYPE is ignored here", file=sys.stderr)
     for name in ("OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "OMP_NUM_THREADS"):
-        os.environ[name] = str(args.threads)        # before NumPy and PyTorch are imported
+        os.environ[name] = str(args.threads)  # before NumPy and PyTorch are imported
     from rich.console import Console
     from rich.table import Table
 
     import nkisim
     from labkit import make_inputs
-    from labkit.backends import prepare_process
     from labkit.load import load_lab, load_module
-    prepare_process("sim")                          # as the process that testers run kernels in
+    from labkit.run.backends import prepare_process
+
+    prepare_process("sim")  # as the process that testers run kernels in
     conv, ffnn = (load_lab(ROOT / "labs" / name) for name in ("conv2d", "ffnn"))
     network = load_module(ffnn.folder / "reference.py", "bench_reference")
     if args.memory:
-        return memory([(lab.name, case.name) for lab, case, _ in subjects(conv, ffnn, network)
-                       if wanted(args, case)], args.target)
+        return memory(
+            [
+                (lab.name, case.name)
+                for lab, case, _ in subjects(conv, ffnn, network)
+                if wanted(args, case)
+            ],
+            args.target,
+        )
     means: dict[str, list[tuple[float, float]]] = {}
-    table = Table(title=f"Simulator ({args.target}) and reference on this machine, "
-                        f"{args.threads} threads, best of {args.repeat}", title_justify="left",
-                  box=None)
+    table = Table(
+        title=f"Simulator ({args.target}) and reference on this machine, "
+        f"{args.threads} threads, best of {args.repeat}",
+        title_justify="left",
+        box=None,
+    )
     for name in ("lab", "case", "matmuls", "simulator s", "reference s", "ratio", "CPU ratio"):
-        table.add_column(name, justify="left" if name in ("lab", "case") else "right",
-                         overflow="fold")
+        table.add_column(
+            name, justify="left" if name in ("lab", "case") else "right", overflow="fold"
+        )
     for lab, case, make in subjects(conv, ffnn, network):
         if not wanted(args, case):
             continue
         kernels = load_module(lab.folder / "kernels.py", f"bench_{lab.name}")
         inputs = make_inputs(case, 0)
-        simulate = functools.partial(nkisim.run, getattr(kernels, case.kernel), *inputs,
-                                     target=args.target, **case.kwargs, **case.kernel_kwargs)
+        simulate = functools.partial(
+            nkisim.run,
+            getattr(kernels, case.kernel),
+            *inputs,
+            target=args.target,
+            **case.kwargs,
+            **case.kernel_kwargs,
+        )
         matmuls = simulate().instructions["nc_matmul"]
         (wall, cpu), (wall_2, cpu_2) = best_of(args.repeat, simulate, make(inputs))
-        row = (lab.name, case.name, f"{matmuls:,}", f"{wall:.2f}", f"{wall_2:.2f}",
-               f"{wall / wall_2:.2f}", f"{cpu / cpu_2:.2f}")
+        row = (
+            lab.name,
+            case.name,
+            f"{matmuls:,}",
+            f"{wall:.2f}",
+            f"{wall_2:.2f}",
+            f"{wall / wall_2:.2f}",
+            f"{cpu / cpu_2:.2f}",
+        )
         table.add_row(*row)
         means.setdefault(lab.name, []).append((wall / wall_2, cpu / cpu_2))
         print(*row, file=sys.stderr, flush=True)
     Console().print(table)
     for name, ratios in means.items():
         wall, cpu = (math.exp(sum(map(math.log, some)) / len(some)) for some in zip(*ratios))
-        print(f"{name}: {wall:.2f} times the reference's wall time, {cpu:.2f} times its CPU time "
-              f"(geometric means of {len(ratios)})")
+        print(
+            f"{name}: {wall:.2f} times the reference's wall time, {cpu:.2f} times its CPU time "
+            f"(geometric means of {len(ratios)})"
+        )
     print("References: PyTorch's conv2d (and max_pool2d) in float32; NumPy in float32 for ffnn.")
     return 0
 

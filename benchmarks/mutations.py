@@ -8,6 +8,7 @@ nothing; or drops a statement or a keyword. Each mutant runs the quick cases (th
 than --slow) as a tester does, in a process of its own. The table counts what became of them, and
 the mutants that no case failed and no warning names are listed: they are equal, or they are gaps.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -31,14 +32,35 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "shared"))
 
-_OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv: ast.Mult,
-              ast.Mod: ast.FloorDiv}
-_COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
-                ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
-_NAMES = {"zeros": "ndarray", "float32": "bfloat16", "sequential_range": "affine_range",
-          "affine_range": "sequential_range", "psum": "sbuf", "sbuf": "psum", "add": "subtract",
-          "multiply": "add", "maximum": "minimum", "max": "min", "exp": "tanh"}
-LIMIT_S = 60                # of CPU time: a mutant may loop for ever
+_OPERATORS = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Add,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.FloorDiv,
+}
+_COMPARISONS = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+}
+_NAMES = {
+    "zeros": "ndarray",
+    "float32": "bfloat16",
+    "sequential_range": "affine_range",
+    "affine_range": "sequential_range",
+    "psum": "sbuf",
+    "sbuf": "psum",
+    "add": "subtract",
+    "multiply": "add",
+    "maximum": "minimum",
+    "max": "min",
+    "exp": "tanh",
+}
+LIMIT_S = 60  # of CPU time: a mutant may loop for ever
 
 
 @dataclass
@@ -51,13 +73,15 @@ class Mutant:
     kind: str
     before: str
     after: str
-    text: str = ""          # of the whole file
+    text: str = ""  # of the whole file
     fate: str = ""
     said: str = ""
 
     def __str__(self) -> str:
-        return (f"{self.lab} {self.dialect} line {self.line}, {self.kind}: {self.before}"
-                f"  ->  {self.after}")
+        return (
+            f"{self.lab} {self.dialect} line {self.line}, {self.kind}: {self.before}"
+            f"  ->  {self.after}"
+        )
 
 
 def changes(node: ast.AST, rng: random.Random) -> Iterator[tuple[str, ast.AST | None]]:
@@ -85,12 +109,16 @@ def changes(node: ast.AST, rng: random.Random) -> Iterator[tuple[str, ast.AST | 
     elif isinstance(node, ast.Attribute) and node.attr in _NAMES:
         new.attr = _NAMES[node.attr]
         yield "name", new
-    elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple) \
-            and len(node.slice.elts) > 1:
+    elif (
+        isinstance(node, ast.Subscript)
+        and isinstance(node.slice, ast.Tuple)
+        and len(node.slice.elts) > 1
+    ):
         new.slice.elts[0], new.slice.elts[1] = new.slice.elts[1], new.slice.elts[0]
         yield "swapped subscripts", new
     if isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr)) and not (
-            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    ):
         yield "dropped statement", None
 
 
@@ -114,11 +142,19 @@ def mutants(lab: str, dialect: str, text: str, rng: random.Random) -> list[Mutan
                 changed = (data[:begin] + after.encode() + data[end:]).decode()
                 try:
                     ast.parse(changed)
-                except SyntaxError:             # a part of an f-string, for one
+                except SyntaxError:  # a part of an f-string, for one
                     continue
-                found.append(Mutant(lab, dialect, node.lineno, kind,
-                                    " ".join(data[begin:end].decode().split())[:90], after[:90],
-                                    changed))
+                found.append(
+                    Mutant(
+                        lab,
+                        dialect,
+                        node.lineno,
+                        kind,
+                        " ".join(data[begin:end].decode().split())[:90],
+                        after[:90],
+                        changed,
+                    )
+                )
     return found
 
 
@@ -129,8 +165,10 @@ class Slow(BaseException):
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
     """End a block that takes more CPU seconds."""
+
     def ring(*_: Any) -> None:
         raise Slow
+
     signal.signal(signal.SIGPROF, ring)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
@@ -145,6 +183,7 @@ class Court:
     def __init__(self, lab: Any, target: str, slow: float):
         from labkit.evaluate import References
         from labkit.load import load_module
+
         self.lab, self.target, self.expected = lab, target, {}
         self.references = References(load_module(lab.folder / "reference.py"), lab.seed)
         took = []
@@ -163,18 +202,33 @@ class Court:
     def reference(self, case: Any) -> tuple[Any, ...]:
         """Return the outputs that a case expects."""
         from labkit.spec import MustRaise
+
         return () if isinstance(case.expect, MustRaise) else self.references.of(case)
 
     def run(self, case: Any, kernels: Path) -> Any:
         """Return the outcome of a case, in this process."""
-        from labkit.child import job_of
         from labkit.evaluate import judge
-        from labkit.worker import Worker
+        from labkit.run.child import job_of
+        from labkit.run.worker import Worker
+
         with Worker("sim", in_process=True) as worker:
-            job = worker.send(job_of(case, kernels=str(kernels), backend="sim", target=self.target,
-                                     seed=self.lab.seed, dialect=self.lab.dialect))
-            return judge(case, self.target, worker.receive(job, LIMIT_S),
-                         self.expected[case.name], self.references)
+            job = worker.send(
+                job_of(
+                    case,
+                    kernels=str(kernels),
+                    backend="sim",
+                    target=self.target,
+                    seed=self.lab.seed,
+                    dialect=self.lab.dialect,
+                )
+            )
+            return judge(
+                case,
+                self.target,
+                worker.receive(job, LIMIT_S),
+                self.expected[case.name],
+                self.references,
+            )
 
     def fate(self, mutant: Mutant, kernels: Path) -> tuple[str, str]:
         """Return what becomes of a mutant, and the message that a student sees."""
@@ -190,8 +244,10 @@ class Court:
                 if outcome.error and outcome.error.get("kind") == "nki":
                     return f"a rule, {'its line' if named else 'another line'}", outcome.text
                 if outcome.error:
-                    return f"an error of Python, {'its line' if named else 'another line'}", \
-                        outcome.text
+                    return (
+                        f"an error of Python, {'its line' if named else 'another line'}",
+                        outcome.text,
+                    )
                 what = "finding" if bad else "guess" if guess else "no cause"
                 return f"wrong numbers, {what}", guess or outcome.text
             if bad and isinstance(case.expect, type(self.lab.cases[0].expect)):
@@ -201,6 +257,7 @@ class Court:
 
 def judged(court: Court, mutant: Mutant) -> tuple[str, str]:
     """Judge a mutant in a process of its own, which may not come to an end."""
+
     def work(queue: Any) -> None:
         sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")
         with tempfile.TemporaryDirectory() as folder:
@@ -212,12 +269,13 @@ def judged(court: Court, mutant: Mutant) -> tuple[str, str]:
                 queue.put(no_end)
             except BaseException as error:
                 queue.put(("a crash", f"{type(error).__name__}: {error}"))
+
     no_end = "no end", f"longer than {LIMIT_S} s: the tester's limit ends it"
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
     process = context.Process(target=work, args=(queue,))
     process.start()
-    process.join(20 * LIMIT_S)              # others may use the machine as well
+    process.join(20 * LIMIT_S)  # others may use the machine as well
     if process.is_alive():
         process.kill()
         process.join()
@@ -232,17 +290,25 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="one lab")
     parser.add_argument("--target", default="trn2")
-    parser.add_argument("--slow", type=float, default=1.5,
-                        help="CPU seconds from which a case is left out (default: %(default)s)")
+    parser.add_argument(
+        "--slow",
+        type=float,
+        default=1.5,
+        help="CPU seconds from which a case is left out (default: %(default)s)",
+    )
     parser.add_argument("--json", type=Path, help="write all mutants and fates to a file")
     args = parser.parse_args()
     os.environ["NKI_BANNER"] = "0"
 
     from labkit.load import discover, load_lab
+
     rng = random.Random(args.seed)
     names = [n for n in discover(ROOT / "labs") if args.only in ("", n)]
-    labs = [load_lab(ROOT / "labs" / n).speaking(d) for n in names
-            for d in load_lab(ROOT / "labs" / n).dialects]
+    labs = [
+        load_lab(ROOT / "labs" / n).speaking(d)
+        for n in names
+        for d in load_lab(ROOT / "labs" / n).dialects
+    ]
     done: list[Mutant] = []
     for n, lab in enumerate(labs):
         every = mutants(lab.name, lab.dialect, lab.kernels.read_text("utf-8"), rng)
@@ -251,8 +317,11 @@ def main() -> int:
         for mutant in rng.sample(every, min(share, len(every))):
             mutant.fate, mutant.said = judged(court, mutant)
             done.append(mutant)
-        print(f"{lab.label}: {len(done)} of {args.count} judged, {len(court.cases)} cases each",
-              file=sys.stderr, flush=True)
+        print(
+            f"{lab.label}: {len(done)} of {args.count} judged, {len(court.cases)} cases each",
+            file=sys.stderr,
+            flush=True,
+        )
     if args.json:
         args.json.write_text(json.dumps([asdict(m) | {"text": ""} for m in done], indent=1))
     for fate, count in sorted(Counter(m.fate for m in done).items()):

@@ -2,8 +2,9 @@
 
 They are found as `conformance` finds them: by the files that a course's repositories have. One
 counts for a kernel if it is right on the small shapes of the course's own tests, and can do the
-shape of our case. Nobody's name is shown: these are solutions to assignments that are still given.
+shape of our case. No author is named: these are solutions to assignments that are still given.
 """
+
 from __future__ import annotations
 
 import importlib
@@ -26,12 +27,15 @@ from conformance.suites import SUITES
 import nkisim
 from labkit.inputs import dtype_of
 from labkit.load import load_module
-from nkisim.launch import Kernel
+from nkisim.simulation.launch import Kernel
 
 LABS = ("vecadd", "conv2d", "ffnn")
 #: kernels that students write
-WRITTEN = {"vecadd": ("matrix_transpose",), "conv2d": ("fused_conv2d_maxpool", "conv2d_nki"),
-           "ffnn": ("nki_transpose", "nki_bias_add_act", "nki_forward", "nki_predict")}
+WRITTEN = {
+    "vecadd": ("matrix_transpose",),
+    "conv2d": ("fused_conv2d_maxpool", "conv2d_nki"),
+    "ffnn": ("nki_transpose", "nki_bias_add_act", "nki_forward", "nki_predict"),
+}
 
 
 @dataclass(frozen=True)
@@ -55,23 +59,25 @@ def files(sources: Path) -> Iterator[tuple[str, Path, tuple[str, ...]]]:
                             yield part.how, file, path
 
 
-def run_all(sources: Path, target: str, cases: list[tuple[str, Any]],
-            seconds: int) -> list[Found]:
+def run_all(sources: Path, target: str, cases: list[tuple[str, Any]], seconds: int) -> list[Found]:
     """Return what each solution does on the cases (lab, case) that it has a kernel for."""
     jobs = []
     for lab, file, path in files(sources):
         there = kernels_in(file)
-        mine = [case for name, case in cases
-                if name == lab and case.kernel in WRITTEN[lab] and case.kernel in there]
+        mine = [
+            case
+            for name, case in cases
+            if name == lab and case.kernel in WRITTEN[lab] and case.kernel in there
+        ]
         if mine:
             jobs.append((lab, file, path, target, mine, seconds))
-    with ThreadPoolExecutor(2) as pool:         # each waits for a process
-        return [found for some in pool.map(lambda job: _in_a_process(*job), jobs)
-                for found in some]
+    with ThreadPoolExecutor(2) as pool:  # each waits for a process
+        return [found for some in pool.map(lambda job: _in_a_process(*job), jobs) for found in some]
 
 
-def _in_a_process(lab: str, file: Path, path: tuple[str, ...], target: str, cases: list[Any],
-                  seconds: int) -> list[Found]:
+def _in_a_process(
+    lab: str, file: Path, path: tuple[str, ...], target: str, cases: list[Any], seconds: int
+) -> list[Found]:
     """Run a solution in a process, as long as it may; what it has not done by then is not done."""
     context = multiprocessing.get_context("spawn")
     results: Any = context.Queue()
@@ -88,16 +94,20 @@ def _in_a_process(lab: str, file: Path, path: tuple[str, ...], target: str, case
                 break
     process.kill()
     process.join()
-    print(f"{target} {file.name} of a {lab}: {sum(f.us > 0 for f in found.values())} of "
-          f"{len(cases)}", file=sys.stderr, flush=True)
+    print(
+        f"{target} {file.name} of a {lab}: {sum(f.us > 0 for f in found.values())} of {len(cases)}",
+        file=sys.stderr,
+        flush=True,
+    )
     return [found.get(case.name, Found(case.name, 0.0, "not finished")) for case in cases]
 
 
-def _child(lab: str, file: Path, path: tuple[str, ...], target: str, cases: list[Any],
-           results: Any) -> None:
+def _child(
+    lab: str, file: Path, path: tuple[str, ...], target: str, cases: list[Any], results: Any
+) -> None:
     """Run a solution on the cases; the results go to a queue, one by one."""
     sys.path[:0] = [str(file.parent), *path]
-    sys.stdout = open(os.devnull, "w")          # what their kernels print
+    sys.stdout = open(os.devnull, "w")  # what their kernels print
     wrong: dict[str, str] = {}
     for case in cases:
         try:
@@ -110,16 +120,22 @@ def _child(lab: str, file: Path, path: tuple[str, ...], target: str, cases: list
                 _sizes(case)
             inputs = [np.zeros(t.shape, dtype_of(t.dtype)) for t in case.inputs]
             kernel = getattr(load_module(file, "public_solution"), case.kernel)
-            prof = nkisim.profile(kernel, *inputs, target=target, compute=False,
-                                  descriptors="static", **case.kwargs, **case.kernel_kwargs)
+            prof = nkisim.profile(
+                kernel,
+                *inputs,
+                target=target,
+                compute=False,
+                descriptors="static",
+                **case.kwargs,
+                **case.kernel_kwargs,
+            )
             results.put(Found(case.name, prof.latency_us))
-        except BaseException as error:          # other people's code: it can fail in any way
+        except BaseException as error:  # other people's code: it can fail in any way
             results.put(Found(case.name, 0.0, f"{type(error).__name__}: {error}"[:200]))
 
 
 def _complaint(lab: str, file: Path, kernel: str, target: str) -> str:
-    """Return what is wrong with a kernel on the first shape of its course's tests that it can do.
-    """
+    """Return what is wrong with a kernel on the first of its course's shapes that it can do."""
     said = "no case"
     for case in courses.CASES[lab]:
         if case.kernel != kernel or case.slow:
@@ -133,13 +149,19 @@ def _complaint(lab: str, file: Path, kernel: str, target: str) -> str:
         try:
             if not isinstance(getattr(module, kernel), Kernel):
                 return "no kernel"
-            given = nkisim.run(getattr(module, kernel), *[a.copy() for a in args],
-                               target=target, **case.kwargs, **case.options).outputs
+            given = nkisim.run(
+                getattr(module, kernel),
+                *[a.copy() for a in args],
+                target=target,
+                **case.kwargs,
+                **case.options,
+            ).outputs
         except Exception as error:
             said = f"{type(error).__name__}: {error}"[:200]
             continue
-        return courses.complaint(courses.reference(lab, case)(*args, **case.kwargs), given,
-                                 case.rtol, case.atol)
+        return courses.complaint(
+            courses.reference(lab, case)(*args, **case.kwargs), given, case.rtol, case.atol
+        )
     return said
 
 
@@ -151,6 +173,10 @@ def _sizes(case: Any) -> None:
     else:
         batch, hidden = case.inputs[0].shape
         inputs = classes = hidden
-    for name, value in (("BATCH_SIZE", batch), ("INPUT_SIZE", inputs), ("HIDDEN_SIZE", hidden),
-                        ("OUTPUT_SIZE", classes)):
+    for name, value in (
+        ("BATCH_SIZE", batch),
+        ("INPUT_SIZE", inputs),
+        ("HIDDEN_SIZE", hidden),
+        ("OUTPUT_SIZE", classes),
+    ):
         setattr(utils, name, value)

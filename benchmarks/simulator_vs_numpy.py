@@ -4,6 +4,7 @@
 
 Wall time of this machine, best of three; it says nothing about the time on a chip.
 """
+
 from __future__ import annotations
 
 import time
@@ -18,8 +19,13 @@ from labkit.inputs import make_inputs
 from labkit.load import load_lab, load_module
 
 VECADD = Path(__file__).resolve().parents[1] / "labs" / "vecadd"
-CASES = ("tiled_25600_rows1", "tiled_25600_rows128", "stream_256000_free1000",
-         "alloc_256000_free1000", "transpose_4096x4096")
+CASES = (
+    "tiled_25600_rows1",
+    "tiled_25600_rows128",
+    "stream_256000_free1000",
+    "alloc_256000_free1000",
+    "transpose_4096x4096",
+)
 
 
 def best(function: Callable[[], object], times: int = 3) -> float:
@@ -47,8 +53,14 @@ def main() -> None:
         count = sum(nkisim.run(kernel, *inputs, target="trn1").instructions.values())
         ours = best(lambda: nkisim.simulate(kernel, *inputs, target="trn1"))  # noqa: B023
         theirs = best(lambda: getattr(reference, case.reference)(*inputs).copy())  # noqa: B023
-        table.add_row(name, f"{count:,}", f"{ours:.3f}", f"{1e6 * ours / count:.1f}",
-                      f"{theirs:.5f}", f"{ours / theirs:.0f}x")
+        table.add_row(
+            name,
+            f"{count:,}",
+            f"{ours:.3f}",
+            f"{1e6 * ours / count:.1f}",
+            f"{theirs:.5f}",
+            f"{ours / theirs:.0f}x",
+        )
     Console().print(table)
 
 

@@ -5,6 +5,7 @@
 A better one is worth taking if it gains more than the error of the model. `--write` puts the table
 into docs/tuning.md. Everything is predicted, nothing is measured.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -31,17 +32,33 @@ class Sweep(NamedTuple):
 
 
 SWEEPS = (
-    Sweep("vecadd", "stream_256000_free1000", {"FREE_DIM": [100, 125, 200, 250, 400, 500, 1000,
-                                                            2000]}),
-    Sweep("vecadd", "alloc_256000_free1000", {"ALLOC_FREE_DIM": [125, 250, 400, 500, 1000, 2000],
-                                              "ALLOC_TILES": [1, 2, 3, 4, 8]}),
+    Sweep(
+        "vecadd", "stream_256000_free1000", {"FREE_DIM": [100, 125, 200, 250, 400, 500, 1000, 2000]}
+    ),
+    Sweep(
+        "vecadd",
+        "alloc_256000_free1000",
+        {"ALLOC_FREE_DIM": [125, 250, 400, 500, 1000, 2000], "ALLOC_TILES": [1, 2, 3, 4, 8]},
+    ),
     Sweep("conv2d", "speed_224x224_float16", {"WIDE": [1024, 2048, 4096, 8192, 16384]}),
     Sweep("conv2d", "speed_224x224_float32_pool", {"WIDE": [1024, 2048, 4096, 8192, 16384]}),
-    Sweep("conv2d", "in128_out256_filter3x3_batch16_32x32_float32",
-          {"WIDE": [1024, 2048, 4096, 8192, 16384]}),
+    Sweep(
+        "conv2d",
+        "in128_out256_filter3x3_batch16_32x32_float32",
+        {"WIDE": [1024, 2048, 4096, 8192, 16384]},
+    ),
 )
-HEAD = ("case", "target", "as it is", "us", "fastest", "us ", "gain", "error of the model",
-        "moves least")
+HEAD = (
+    "case",
+    "target",
+    "as it is",
+    "us",
+    "fastest",
+    "us ",
+    "gain",
+    "error of the model",
+    "moves least",
+)
 
 
 def row(sweep: Sweep, target: str) -> tuple[str, ...]:
@@ -52,16 +69,30 @@ def row(sweep: Sweep, target: str) -> tuple[str, ...]:
     for name, value in case.constants.items():
         setattr(kernels, name, value)
     inputs: list[Any] = [np.zeros(t.shape, dtype_of(t.dtype)) for t in case.inputs]
-    found = nkisim.tune(getattr(kernels, case.kernel), *inputs, choices=sweep.choices, best=0,
-                        target=target, descriptors="static", **case.kwargs)
+    found = nkisim.tune(
+        getattr(kernels, case.kernel),
+        *inputs,
+        choices=sweep.choices,
+        best=0,
+        target=target,
+        descriptors="static",
+        **case.kwargs,
+    )
     best, frugal, now = found.best, found.frugal, found.base
     if best is None or frugal is None:
         sys.exit(f"{sweep.case}: all candidates are refused")
     p = best.prediction
-    return (sweep.case, target, str(now.candidate), f"{now.us:,.1f}", str(p.candidate),
-            f"{p.us:,.1f}", f"{now.us / p.us - 1:.0%}",
-            "unknown" if p.error_pct is None else f"±{p.error_pct:.0f} %",
-            str(frugal.prediction.candidate))
+    return (
+        sweep.case,
+        target,
+        str(now.candidate),
+        f"{now.us:,.1f}",
+        str(p.candidate),
+        f"{p.us:,.1f}",
+        f"{now.us / p.us - 1:.0%}",
+        "unknown" if p.error_pct is None else f"±{p.error_pct:.0f} %",
+        str(frugal.prediction.candidate),
+    )
 
 
 def main() -> int:

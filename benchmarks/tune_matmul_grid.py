@@ -8,6 +8,7 @@ values, and its table is held against the times of the chip. Without `--sources`
 checkout of aws-neuron/aws-neuron-sdk as DIR/aws-neuron+aws-neuron-sdk, a kernel of ours with the
 structure of AWS's is tuned.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -53,22 +54,25 @@ def grids() -> dict[str, list[dict[str, Any]]]:
 def kernel(sources: Path | None, record: dict[str, Any]) -> Any:
     """Return the kernel of a record: the published one, or ours with its structure."""
     if sources is None:
-        return getattr(load_module(DATA / record["twin"]["file"], "twin"),
-                       record["twin"]["function"])
+        return getattr(
+            load_module(DATA / record["twin"]["file"], "twin"), record["twin"]["function"]
+        )
     source = record["source"]
     checkouts = sorted(sources.glob(source["repo"].replace("/", "+") + "*"), reverse=True)
-    for checkout in checkouts:                  # the newest first: the dialect is a recent one
+    for checkout in checkouts:  # the newest first: the dialect is a recent one
         path = checkout / source["path"]
         if path.is_file() and re.search(r"^(import|from) nki\b", path.read_text("utf-8"), re.M):
             return getattr(load_module(path, "published"), source["function"])
-    sys.exit(f"{sources} has no checkout of {source['repo']} with {source['path']} for "
-             "`import nki`")
+    sys.exit(
+        f"{sources} has no checkout of {source['repo']} with {source['path']} for `import nki`"
+    )
 
 
 def agreement(rows: list[Row], measured: dict[tuple[int, ...], float]) -> tuple[int, int]:
     """Return how many pairs whose measured times differ are predicted in that order, and of all."""
-    both = [(r.prediction.us, measured[values(r.values)]) for r in rows
-            if values(r.values) in measured]
+    both = [
+        (r.prediction.us, measured[values(r.values)]) for r in rows if values(r.values) in measured
+    ]
     pairs = [(a, b) for a, b in combinations(both, 2) if abs(a[1] - b[1]) > GAP * min(a[1], b[1])]
     return sum((a[0] < b[0]) == (a[1] < b[1]) for a, b in pairs), len(pairs)
 
@@ -86,23 +90,44 @@ def main() -> int:
         one, measured = records[0], {values(r["kwargs"]): float(r["value_us"]) for r in records}
         choices = {name: sorted({v[i] for v in measured}) for i, name in enumerate(NAMES)}
         inputs = [np.zeros(a["shape"], a["dtype"]) for a in one["args"]]
-        found = nkisim.tune(kernel(options.sources, one), *inputs, choices=choices, best=0,
-                            target=one["target"], descriptors=one["descriptors"],
-                            jobs=options.jobs)
+        found = nkisim.tune(
+            kernel(options.sources, one),
+            *inputs,
+            choices=choices,
+            best=0,
+            target=one["target"],
+            descriptors=one["descriptors"],
+            jobs=options.jobs,
+        )
         order = sorted(measured, key=lambda v: measured[v])
         fastest = measured[order[0]]
-        table = Table(title=f"{' x '.join(str(a['shape']) for a in one['args'])} "
-                      f"{one['args'][0]['dtype']}, {one['target']}: {len(measured)} choices "
-                      f"measured, {len(found.rows)} predicted", title_justify="left", box=None)
-        for name in ("tiles of M, N, K", "predicted us", "measured us", "rank measured",
-                     "over the best"):
+        table = Table(
+            title=f"{' x '.join(str(a['shape']) for a in one['args'])} "
+            f"{one['args'][0]['dtype']}, {one['target']}: {len(measured)} choices "
+            f"measured, {len(found.rows)} predicted",
+            title_justify="left",
+            box=None,
+        )
+        for name in (
+            "tiles of M, N, K",
+            "predicted us",
+            "measured us",
+            "rank measured",
+            "over the best",
+        ):
             table.add_column(name, justify="right")
-        for r in found.rows[:options.rows]:
+        for r in found.rows[: options.rows]:
             v = values(r.values)
             us = measured.get(v)
-            table.add_row(", ".join(map(str, v)), f"{r.prediction.us:,.1f}",
-                          *((f"{us:,.1f}", str(order.index(v) + 1), f"{us / fastest - 1:+.1%}")
-                            if us else ("-", "-", "-")))
+            table.add_row(
+                ", ".join(map(str, v)),
+                f"{r.prediction.us:,.1f}",
+                *(
+                    (f"{us:,.1f}", str(order.index(v) + 1), f"{us / fastest - 1:+.1%}")
+                    if us
+                    else ("-", "-", "-")
+                ),
+            )
         Console(width=None if sys.stdout.isatty() else 150).print(table)
         known = [r for r in found.rows if values(r.values) in measured]
         first = measured[values(known[0].values)] / fastest - 1
@@ -113,12 +138,14 @@ def main() -> int:
         hit, pairs = agreement(found.rows, measured)
         alike = [values(r.values) for r in (found.rows[0], *found.alike)]
         takes = ", ".join(map(str, values(frugal.values)))
-        said.append(f"The fastest predicted is {first:.1%} slower on the chip than the fastest "
-                    f"measured; what moves least among equals ({takes}) {least:.1%}. The fastest "
-                    f"measured is {'' if order[0] in alike else 'not '}among those that tune "
-                    f"cannot tell from its first. {len(ties)} measured choices are within "
-                    f"{NOISE:.1%} of it. Of {pairs} pairs that differ by more than {GAP:.0%}, "
-                    f"{hit / pairs:.0%} are in the right order.")
+        said.append(
+            f"The fastest predicted is {first:.1%} slower on the chip than the fastest "
+            f"measured; what moves least among equals ({takes}) {least:.1%}. The fastest "
+            f"measured is {'' if order[0] in alike else 'not '}among those that tune "
+            f"cannot tell from its first. {len(ties)} measured choices are within "
+            f"{NOISE:.1%} of it. Of {pairs} pairs that differ by more than {GAP:.0%}, "
+            f"{hit / pairs:.0%} are in the right order."
+        )
         print(said[-1])
         missed += least > GAP
     if options.write:

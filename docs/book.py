@@ -4,6 +4,7 @@ The pages are the Markdown that a reader finds in the repository, at the same pl
 hold in both. Made here: a page for each error, from CHECKS.md, and the references, from docstrings.
 Nothing of labs/*/solutions is in it: the site may be given to students.
 """
+
 from __future__ import annotations
 
 import re
@@ -16,32 +17,68 @@ ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "docs"
 SOURCES = ("*.md", "docs/*.md", "docs/figures/*.svg", "labs/*/README.md", "infra/README.md")
 REFERENCES = {
-    "nkisim": ("The simulator from Python; its programs are `python -m nkisim COMMAND`.",
-               ("automodule:: nkisim.api", "autofunction:: nkisim.profile",
-                "autoclass:: nkisim.Profile", "autoclass:: nkisim.Run",
-                "autoclass:: nkisim.Finding", "autoclass:: nkisim.NkiError",
-                "automodule:: nkisim.notebook")),
-    "labkit": ("Labs as data, and what judges them; its programs are `python -m labkit COMMAND`.",
-               ("automodule:: labkit.spec", "automodule:: labkit.compare",
-                "automodule:: labkit.tolerance", "automodule:: labkit.mistakes",
-                "automodule:: labkit.inputs")),
+    "nkisim": (
+        "The simulator from Python; its programs are `python -m nkisim COMMAND`.",
+        (
+            "automodule:: nkisim.api",
+            "autofunction:: nkisim.profile",
+            "autoclass:: nkisim.Profile",
+            "autoclass:: nkisim.Run",
+            "autoclass:: nkisim.Finding",
+            "autoclass:: nkisim.NkiError",
+            "automodule:: nkisim.notebook",
+        ),
+    ),
+    "labkit": (
+        "Labs as data, and what judges them; its programs are `python -m labkit COMMAND`.",
+        (
+            "automodule:: labkit.spec",
+            "automodule:: labkit.run.compare",
+            "automodule:: labkit.tolerance",
+            "automodule:: labkit.mistakes",
+            "automodule:: labkit.inputs",
+        ),
+    ),
 }
 #: What the sidebar shows: title of a group, and its pages with their names there.
 CONTENTS = {
     "Labs": {f"{lab} <labs/{lab}/README>": "" for lab in ("vecadd", "ffnn", "conv2d")},
-    "Use": {"Profiles": "docs/profiling", "Profiles of a chip": "NEURON_PROFILE",
-            "On another machine": "docs/remote", "Environment": "docs/environment",
-            "Which NKI is imported": "docs/import-rule",
-            "Tuning": "docs/tuning", "Searchers": "docs/searchers"},
-    "The two dialects": {"The newer dialect": "docs/nki-dialect", "Migration": "docs/migration",
-                         "Limits of the language": "docs/language-limits"},
-    "Reference": {"What is modelled": "COVERAGE", "What is checked": "CHECKS",
-                  "Errors, one by one": "errors/index", "The latency model": "docs/latency-model",
-                  "nkisim": "reference/nkisim", "labkit": "reference/labkit"},
-    "For staff": {"A course, week by week": "docs/staff", "Grading": "docs/grading",
-                  "A class, day by day": "docs/class-days", "One cluster for all": "docs/cluster",
-                  "A class up": "AWS_SETUP", "A class down": "AWS_TEARDOWN",
-                  "How infra is made": "infra/README"},
+    "Use": {
+        "Profiles": "docs/profiling",
+        "Profiles of a chip": "NEURON_PROFILE",
+        "On another machine": "docs/remote",
+        "Environment": "docs/environment",
+        "Which NKI is imported": "docs/import-rule",
+        "Tuning": "docs/tuning",
+        "Searchers": "docs/searchers",
+    },
+    "The two dialects": {
+        "The newer dialect": "docs/nki-dialect",
+        "Migration": "docs/migration",
+        "Limits of the language": "docs/language-limits",
+        "What does not build": "docs/release-verdicts",
+    },
+    "Reference": {
+        "What is modelled": "COVERAGE",
+        "Numbers": "docs/numerics",
+        "What is checked": "CHECKS",
+        "Errors, one by one": "errors/index",
+        "The latency model": "docs/latency-model",
+        "nkisim": "reference/nkisim",
+        "labkit": "reference/labkit",
+    },
+    "For staff": {
+        "A course, week by week": "docs/staff",
+        "Grading": "docs/grading",
+        "What was tried against it": "docs/red-team",
+        "A class, day by day": "docs/class-days",
+        "One cluster for all": "docs/cluster",
+        "An organisation's account": "docs/organisations",
+        "A course of a thousand": "docs/scale",
+        "A class up": "AWS_SETUP",
+        "A class down": "AWS_TEARDOWN",
+        "How infra is made": "infra/README",
+    },
     "The project": {"Contributing": "CONTRIBUTING", "Changes": "CHANGELOG"},
 }
 
@@ -49,10 +86,17 @@ CONTENTS = {
 def contents() -> str:
     """Return the sidebar, which stands unseen at the end of the first page."""
     out = []
-    named = {page or name.partition("<")[2].rstrip(">") for group in CONTENTS.values()
-             for name, page in group.items()}
-    rest = [f.relative_to(ROOT).with_suffix("").as_posix() for pattern in SOURCES
-            for f in sorted(ROOT.glob(pattern)) if f.suffix == ".md" and f.name != "README.md"]
+    named = {
+        page or name.partition("<")[2].rstrip(">")
+        for group in CONTENTS.values()
+        for name, page in group.items()
+    }
+    rest = [
+        f.relative_to(ROOT).with_suffix("").as_posix()
+        for pattern in SOURCES
+        for f in sorted(ROOT.glob(pattern))
+        if f.suffix == ".md" and f.name != "README.md"
+    ]
     more = {page: "" for page in rest if page not in named}
     for caption, pages in (CONTENTS | ({"More": more} if more else {})).items():
         rows = [f"{name} <{page}>" if page else name for name, page in pages.items()]
@@ -62,8 +106,16 @@ def contents() -> str:
 
 def errors(checks: str) -> dict[str, str]:
     """Return file name and text of a page for each rule of CHECKS.md, and of their list."""
-    out, listed, ids = {}, ["# Errors", "", "A page for each error and finding; all of them on "
-                            "one: [CHECKS.md](../CHECKS.md).", ""], []
+    out, listed, ids = (
+        {},
+        [
+            "# Errors",
+            "",
+            "A page for each error and finding; all of them on one: [CHECKS.md](../CHECKS.md).",
+            "",
+        ],
+        [],
+    )
     for part in re.split(r"^(?=##+ )", checks, flags=re.M)[1:]:
         head, _, body = part.partition("\n")
         level, _, title = head.partition(" ")
@@ -94,7 +146,8 @@ def assemble(pages: Path) -> None:
     for name, (about, parts) in REFERENCES.items():
         blocks = [f"```{{eval-rst}}\n.. {part}\n```\n" for part in parts]
         (pages / "reference" / f"{name}.md").write_text(
-            "\n".join([f"# {name}", "", about, "", *blocks]), "utf-8")
+            "\n".join([f"# {name}", "", about, "", *blocks]), "utf-8"
+        )
 
 
 def build(folder: Path = BUILD) -> int:
@@ -102,14 +155,31 @@ def build(folder: Path = BUILD) -> int:
     pages, site = folder / "pages", folder / "site"
     assemble(pages)
     shutil.rmtree(site, ignore_errors=True)
-    done = subprocess.run([sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q",
-                           "-c", str(ROOT / "docs"), "-d", str(folder / "doctrees"),
-                           str(pages), str(site)])
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "sphinx",
+            "-b",
+            "html",
+            "-W",
+            "--keep-going",
+            "-q",
+            "-c",
+            str(ROOT / "docs"),
+            "-d",
+            str(folder / "doctrees"),
+            str(pages),
+            str(site),
+        ]
+    )
     if done.returncode == 0:
         (site / "index.html").write_text(
             '<!doctype html><html lang="en"><title>trainium-labs</title>'
             '<meta http-equiv="refresh" content="0; url=README.html">'
-            '<a href="README.html">trainium-labs</a></html>', "utf-8")
+            '<a href="README.html">trainium-labs</a></html>',
+            "utf-8",
+        )
         print(f"the site is in {site}: open index.html")
     return done.returncode
 

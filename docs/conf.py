@@ -3,6 +3,7 @@
 Sphinx, since its search is a plain script that works from file:// as well, its references come
 from the docstrings, and it knows when a link leads nowhere.
 """
+
 from __future__ import annotations
 
 import re
@@ -39,13 +40,18 @@ pygments_style = "a11y-light"
 pygments_dark_style = "a11y-dark"
 
 
-def _as_rst(app: object, what: str, name: str, obj: object, options: object,
-            lines: list[str]) -> None:
+def _as_rst(
+    app: object, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
     """Make docstrings, whose code stands in single backticks, what Sphinx takes for code."""
     for k, line in enumerate(lines):
         parts = re.split(r"(`+[^`]*`+)", line)
-        lines[k] = "".join(f"``{part.strip('`')}``" if part.startswith("`") else
-                           re.sub(r"([|*]|_(?!\w))", r"\\\1", part) for part in parts)
+        lines[k] = "".join(
+            f"``{part.strip('`')}``"
+            if part.startswith("`")
+            else re.sub(r"([|*]|_(?!\w))", r"\\\1", part)
+            for part in parts
+        )
 
 
 def setup(app: Any) -> None:

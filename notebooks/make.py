@@ -5,6 +5,7 @@ text. The words behind "python" say for which dialect a cell is (`older`: neuron
 import nki; without either: both) and give it tags (`raises-exception`: it ends in an error on
 purpose). `import IMPORT` and `KERNELS` stand for what the dialect calls them.
 """
+
 from __future__ import annotations
 
 import json
@@ -14,10 +15,19 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 #: dialect -> what the name of the notebook ends in, its imports, and the file of a lab's kernels
-DIALECTS = {"older": ("", "import neuronxcc.nki as nki\nimport neuronxcc.nki.isa as nisa\n"
-                      "import neuronxcc.nki.language as nl", "kernels.py"),
-            "newer": ("_nki", "import nki\nimport nki.isa as nisa\nimport nki.language as nl",
-                      "kernels_nki.py")}
+DIALECTS = {
+    "older": (
+        "",
+        "import neuronxcc.nki as nki\nimport neuronxcc.nki.isa as nisa\n"
+        "import neuronxcc.nki.language as nl",
+        "kernels.py",
+    ),
+    "newer": (
+        "_nki",
+        "import nki\nimport nki.isa as nisa\nimport nki.language as nl",
+        "kernels_nki.py",
+    ),
+}
 CELL = re.compile(r"^```python([^\n]*)\n(.*?)^```\n", re.M | re.S)
 
 
@@ -27,7 +37,7 @@ def cells(tour: str, dialect: str) -> list[tuple[list[str], str, str]]:
     ended = 0
     for block in [*CELL.finditer(tour), None]:
         words = block[1].split() if block else []
-        text = tour[ended:block.start() if block else None].strip()
+        text = tour[ended : block.start() if block else None].strip()
         if text:
             out.append(([], "markdown", text))
         if block:
@@ -44,23 +54,39 @@ def notebook(name: str, tour: str, dialect: str) -> dict[str, Any]:
     for number, (words, kind, text) in enumerate(cells(tour, dialect)):
         text = text.replace("import IMPORT", imports).replace("KERNELS", kernels)
         tags = [word for word in words if word not in DIALECTS]
-        cell: dict[str, Any] = {"cell_type": kind, "id": f"{name}-{number:02}",
-                                "metadata": {"tags": tags} if tags else {},
-                                "source": text.splitlines(keepends=True)}
+        cell: dict[str, Any] = {
+            "cell_type": kind,
+            "id": f"{name}-{number:02}",
+            "metadata": {"tags": tags} if tags else {},
+            "source": text.splitlines(keepends=True),
+        }
         if kind == "code":
             cell |= {"execution_count": None, "outputs": []}
         out.append(cell)
-    return {"cells": out, "metadata": {
-        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-        "language_info": {"name": "python"}}, "nbformat": 4, "nbformat_minor": 5}
+    return {
+        "cells": out,
+        "metadata": {
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python"},
+        },
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
 
 
 def all_notebooks() -> dict[str, str]:
     """Return file name and text of every notebook."""
-    return {f"{tour.stem}{DIALECTS[dialect][0]}.ipynb":
-            json.dumps(notebook(tour.stem, tour.read_text("utf-8"), dialect), indent=1,
-                       sort_keys=True, ensure_ascii=False) + "\n"
-            for tour in sorted((HERE / "tours").glob("*.md")) for dialect in DIALECTS}
+    return {
+        f"{tour.stem}{DIALECTS[dialect][0]}.ipynb": json.dumps(
+            notebook(tour.stem, tour.read_text("utf-8"), dialect),
+            indent=1,
+            sort_keys=True,
+            ensure_ascii=False,
+        )
+        + "\n"
+        for tour in sorted((HERE / "tours").glob("*.md"))
+        for dialect in DIALECTS
+    }
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 autocomp/search/run_search.py as it is configured there. A problem's harness says what is right; the
 latency is predicted, never measured.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -20,10 +21,10 @@ from typing import Any
 
 #: the stand-in for torch_xla that the public suites run with as well
 XLA = Path(__file__).resolve().parents[1] / "conformance" / "standins" / "xla"
-TIMEOUT_S = 600                 # of one kernel, as in Autocomp
+TIMEOUT_S = 600  # of one kernel, as in Autocomp
 #: In place of a harness's last block, which asks for hardware in the newer dialect: first the
 #: harness's own test, then its own benchmark, with a launcher that predicts.
-_MAIN = '''
+_MAIN = """
 if __name__ == "__main__":
     import neuronxcc.nki as _nkisim
     nki.benchmark = _nkisim.benchmark
@@ -32,7 +33,7 @@ if __name__ == "__main__":
         raise SystemExit(1)
     print("Test passed")
     benchmark_nki(solution)
-'''
+"""
 
 
 def make_backend() -> type:
@@ -41,31 +42,48 @@ def make_backend() -> type:
 
     import nkisim
 
-    class NkisimEvalBackend(trn_eval.TrnEvalBackend):   # type: ignore[misc, name-defined]
+    class NkisimEvalBackend(trn_eval.TrnEvalBackend):  # type: ignore[misc, name-defined]
         """Evaluates each kernel in a process of its own; results say that they are predicted."""
 
         def __init__(self, parallel: bool = False):
-            self.parallel = False       # that way loads compiled kernels with the Neuron Runtime
+            self.parallel = False  # that way loads compiled kernels with the Neuron Runtime
 
         @staticmethod
         def _detect_num_cores() -> int:
             return os.cpu_count() or 1
 
-        def _evaluate_single(self, test_code: str, code_str: str, temp_dir: Path, idx: int,
-                             core_id: int | None = None) -> dict[str, Any]:
+        def _evaluate_single(
+            self,
+            test_code: str,
+            code_str: str,
+            temp_dir: Path,
+            idx: int,
+            core_id: int | None = None,
+        ) -> dict[str, Any]:
             """Return {"correct", "latency" (ms, predicted), "stdout", "stderr", "predicted_by"}."""
             if not trn_eval._test_is_nki_v1(test_code):
                 code_str = self._strip_v1_imports(code_str)
             test = test_code.partition("if __name__")[0].replace("# SUBSTITUTE HERE", code_str)
             path = Path(temp_dir) / f"code_{idx}.py"
-            path.write_text(test + _MAIN.format(
-                reference=self._extract_ref_func_name(test_code)), encoding="utf-8")
-            result: dict[str, Any] = {"correct": False, "latency": None, "stdout": "",
-                                      "stderr": "", "predicted_by": f"nkisim {nkisim.__version__}"}
+            path.write_text(
+                test + _MAIN.format(reference=self._extract_ref_func_name(test_code)),
+                encoding="utf-8",
+            )
+            result: dict[str, Any] = {
+                "correct": False,
+                "latency": None,
+                "stdout": "",
+                "stderr": "",
+                "predicted_by": f"nkisim {nkisim.__version__}",
+            }
             try:
-                done = subprocess.run([sys.executable, "-m", "nkisim", "run", str(path)],
-                                      capture_output=True, text=True, timeout=TIMEOUT_S,
-                                      env=environment())
+                done = subprocess.run(
+                    [sys.executable, "-m", "nkisim", "run", str(path)],
+                    capture_output=True,
+                    text=True,
+                    timeout=TIMEOUT_S,
+                    env=environment(),
+                )
             except subprocess.TimeoutExpired:
                 return {**result, "stderr": f"Timed out after {TIMEOUT_S} seconds"}
             result.update(stdout=done.stdout, stderr=done.stderr)
@@ -87,21 +105,31 @@ def environment() -> dict[str, str]:
 def evaluate(backend: type, kind: str, number: int, files: list[Path]) -> int:
     """Evaluate kernels for a problem of Autocomp; return 0 if all are right."""
     from autocomp.search.prob import Prob
-    results = backend().evaluate_code(Prob(kind, number),
-                                      [f.read_text(encoding="utf-8") for f in files], "trn")
+
+    results = backend().evaluate_code(
+        Prob(kind, number), [f.read_text(encoding="utf-8") for f in files], "trn"
+    )
     for file, result in zip(files, results):
         latency = result["latency"]
         said = "no latency" if latency is None else f"{latency} ms"
-        print(f"{file}: right, {said} predicted by nkisim, not measured" if result["correct"]
-              else f"{file}: not right\n{(result['stdout'] + result['stderr'])[-2000:]}")
+        print(
+            f"{file}: right, {said} predicted by nkisim, not measured"
+            if result["correct"]
+            else f"{file}: not right\n{(result['stdout'] + result['stderr'])[-2000:]}"
+        )
     return 0 if all(r["correct"] for r in results) else 1
 
 
 def main() -> int:
     """Put the backend in the place of Autocomp's, and evaluate or search."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--autocomp", type=Path, required=True, metavar="DIR",
-                        help="a checkout of github.com/ucb-bar/autocomp")
+    parser.add_argument(
+        "--autocomp",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="a checkout of github.com/ucb-bar/autocomp",
+    )
     what = parser.add_subparsers(dest="what", required=True)
     one = what.add_parser("evaluate", help="kernels for one problem")
     one.add_argument("kind", help="a folder of its harnesses: trn-tutorial-nki1 ...")
@@ -116,15 +144,18 @@ def main() -> int:
     if missing:
         parser.error(f"there is no file {', '.join(missing)}")
     sys.path.insert(0, str(options.autocomp))
-    os.environ.setdefault("NEURON_PLATFORM_TARGET_OVERRIDE", "trn1")    # else asked of AWS
+    os.environ.setdefault("NEURON_PLATFORM_TARGET_OVERRIDE", "trn1")  # else asked of AWS
     try:
         backend = make_backend()
     except ImportError as error:
-        parser.error(f"Autocomp cannot be imported ({error}); install its dependencies: "
-                     f"python -m pip install -e {options.autocomp}")
+        parser.error(
+            f"Autocomp cannot be imported ({error}); install its dependencies: "
+            f"python -m pip install -e {options.autocomp}"
+        )
     if options.what == "evaluate":
         return evaluate(backend, options.kind, options.number, options.files)
     from autocomp.backend.trn import trn_eval
+
     trn_eval.TrnEvalBackend = backend
     sys.argv = [str(script)]
     runpy.run_path(str(script), run_name="__main__")

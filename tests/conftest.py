@@ -1,4 +1,5 @@
 """For all tests: generated examples have no deadline, since a busy machine is no failure."""
+
 import signal
 
 import pytest
@@ -14,8 +15,11 @@ settings.load_profile("no deadline")
 
 def pytest_addoption(parser):
     """Add --full, which runs what is marked `full` too."""
-    parser.addoption("--full", action="store_true",
-                     help="run all hostile submissions and all of a class, not a sample")
+    parser.addoption(
+        "--full",
+        action="store_true",
+        help="run all hostile submissions and all of a class, not a sample",
+    )
 
 
 def pytest_configure(config):

@@ -1,4 +1,5 @@
 """CI runs what users run, and says what it did not run."""
+
 from __future__ import annotations
 
 import importlib.util

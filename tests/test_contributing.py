@@ -1,4 +1,5 @@
 """The worked examples of CONTRIBUTING.md: each diff applies, and does what the page promises."""
+
 from __future__ import annotations
 
 import os
@@ -12,16 +13,22 @@ import pytest
 from .test_docs import ROOT, commands, run
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-EXAMPLES = {title: text for title, text in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE,
-                                                      re.M | re.S) if "```diff" in text}
+EXAMPLES = {
+    title: text
+    for title, text in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
+    if "```diff" in text
+}
 
 
 @pytest.fixture
 def copy(tmp_path):
     """Return a copy of the repository, as far as the examples need it."""
     for name in ("shared", "labs", "tests", "docs"):
-        shutil.copytree(ROOT / name, tmp_path / name,
-                        ignore=shutil.ignore_patterns("__pycache__", "results", "profiles"))
+        shutil.copytree(
+            ROOT / name,
+            tmp_path / name,
+            ignore=shutil.ignore_patterns("__pycache__", "results", "profiles"),
+        )
     for name in ("pyproject.toml", "COVERAGE.md", "README.md", "CONTRIBUTING.md"):
         shutil.copy(ROOT / name, tmp_path)
     return tmp_path
@@ -39,10 +46,23 @@ def test_the_page_has_the_four_examples():
 def test_example(title: str, copy: Path):
     text = EXAMPLES[title]
     for diff in re.findall(r"^```diff\n(.*?)^```", text, re.M | re.S):
-        done = subprocess.run(["git", "apply", "-"], input=diff, text=True, cwd=copy,
-                              capture_output=True, encoding="utf-8",
-                              env={**os.environ, "GIT_CEILING_DIRECTORIES": str(copy.parent)})
+        done = subprocess.run(
+            ["git", "apply", "-"],
+            input=diff,
+            text=True,
+            cwd=copy,
+            capture_output=True,
+            encoding="utf-8",
+            env={**os.environ, "GIT_CEILING_DIRECTORIES": str(copy.parent)},
+        )
         assert done.returncode == 0, done.stderr
     for command, shown, code in commands(text):
-        run(command, shown, code, copy, PYTHONPATH=str(copy / "shared"), NKI_BANNER="0",
-            COLUMNS="120")
+        run(
+            command,
+            shown,
+            code,
+            copy,
+            PYTHONPATH=str(copy / "shared"),
+            NKI_BANNER="0",
+            COLUMNS="120",
+        )

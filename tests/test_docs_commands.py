@@ -4,6 +4,7 @@
 reader's environment, or waits for a browser. `sh needs-aws`: needs an account or a chip. What is
 not run is held against the programs' own help, the sessions of noxfile.py, and the files.
 """
+
 from __future__ import annotations
 
 import os
@@ -22,24 +23,47 @@ from .test_docs import OF_INFRA
 from .test_docs import PAGES as RUN
 
 ROOT = Path(__file__).resolve().parents[1]
-PATTERNS = ("*.md", "docs/*.md", "labs/*/README.md", "labs/*/solutions/*.md", "infra/*.md",
-            "infra/roles/*/README.md")
+PATTERNS = (
+    "*.md",
+    "docs/*.md",
+    "labs/*/README.md",
+    "labs/*/solutions/*.md",
+    "infra/*.md",
+    "infra/roles/*/README.md",
+)
 PAGES = [page for pattern in PATTERNS for page in sorted(ROOT.glob(pattern))]
 #: Blocks of commands are `console`, `sh` or `sh needs-aws`; other names for them would be missed.
 COMMANDS = {"console", "sh", "sh needs-aws"}
 OTHER_NAMES = ("bash", "shell", "zsh", "fish", "powershell", "terminal", "sh")
 #: Programs that are not ours: only that the line is one that a shell reads.
-FOREIGN = {"ssh", "git", "aws", "export", ".", "mkdir", "cp", "cd", "srun", "sbatch", "squeue",
-           "cluster-hours"}
+FOREIGN = {
+    "ssh",
+    "git",
+    "aws",
+    "export",
+    ".",
+    "mkdir",
+    "cp",
+    "cd",
+    "srun",
+    "sbatch",
+    "squeue",
+    "cluster-hours",
+    "pcluster",
+}
 #: Names in commands that stand for something of the reader's.
-NEEDS_AWS = re.compile(r"--host\b|--backend hw|ansible-playbook|python -m classroom|^aws |^ssh |"
-                       r"pip\.repos\.neuron|labkit remote", re.M)
+NEEDS_AWS = re.compile(
+    r"--host\b|--backend hw|ansible-playbook|python -m classroom|^aws |^ssh |"
+    r"pip\.repos\.neuron|labkit remote",
+    re.M,
+)
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str]]:
     """Yield (what stands behind the backticks, text) of the blocks of a page."""
-    for info, text in re.findall(r"^ *```([^\n`]*)\n(.*?)^ *```", page.read_text("utf-8"),
-                                 re.M | re.S):
+    for info, text in re.findall(
+        r"^ *```([^\n`]*)\n(.*?)^ *```", page.read_text("utf-8"), re.M | re.S
+    ):
         yield re.sub(r' (title="[\w.]+"|(as|file)=[\w.]+)$', "", info.strip()), text
 
 
@@ -58,10 +82,20 @@ def commands() -> Iterator[Any]:
 @cache
 def help_of(folder: Path, *start: str) -> str:
     """Return what a program of ours says of itself."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "shared"), str(ROOT / "infra"))),
-           "COLUMNS": "200", "NKI_BANNER": "0"}
-    done = subprocess.run([sys.executable, *start, "--help"], capture_output=True, text=True,
-                          cwd=folder, env=env, encoding="utf-8")
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join((str(ROOT / "shared"), str(ROOT / "infra"))),
+        "COLUMNS": "200",
+        "NKI_BANNER": "0",
+    }
+    done = subprocess.run(
+        [sys.executable, *start, "--help"],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=env,
+        encoding="utf-8",
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -79,7 +113,9 @@ def test_each_block_is_of_a_kind_and_says_if_it_needs_aws(page):
     for info, text in blocks(page):
         assert info in COMMANDS or not info.startswith(OTHER_NAMES), f"{info!r}: {text[:80]}"
         if info == "console":
-            assert page in (*RUN, OF_INFRA, ROOT / "CONTRIBUTING.md"), "no test runs these blocks"
+            assert page in (*RUN, OF_INFRA, ROOT / "CONTRIBUTING.md", ROOT / "AWS_SETUP.md"), (
+                "no test runs these blocks"
+            )  # infra/tests/test_days.py: the last one
         if info.startswith("sh"):
             assert bool(NEEDS_AWS.search(text)) == (info == "sh needs-aws"), text
 
@@ -93,6 +129,9 @@ def test_a_command_that_is_not_run_has_programs_files_and_flags_that_exist(page,
             return session(words[3:])
         if module in ("pip", "venv"):
             return packages(words[3:])
+        if module == "pytest":
+            assert (ROOT / words[3]).is_file(), f"there is no {words[3]}"
+            return None
         assert module in ("nkisim", "labkit", "classroom"), f"nobody checks {module}"
         if module == "classroom":
             pytest.importorskip("boto3", reason="infra's programs need the extra infra")
@@ -100,11 +139,14 @@ def test_a_command_that_is_not_run_has_programs_files_and_flags_that_exist(page,
         if module == "labkit" and words[3] == "remote":
             assert words[4] in help_of(ROOT, "-m", "labkit", "remote")
     elif program in ("python", "python3"):
-        file = folder / words[1] if (folder / words[1]).is_file() \
-            else ROOT / words[1].removeprefix("../")            # from a checkout beside this one
+        file = (
+            folder / words[1]
+            if (folder / words[1]).is_file()
+            else ROOT / words[1].removeprefix("../")
+        )  # from a checkout beside this one
         assert file.is_file(), f"there is no {words[1]}"
         mine = [k for k, word in enumerate(words) if word.endswith(".py")]
-        flags_exist(words[2:mine[1] if mine[1:] else None], help_of(file.parent, file.name))
+        flags_exist(words[2 : mine[1] if mine[1:] else None], help_of(file.parent, file.name))
     elif program == "nox":
         session(words[1:])
     elif program == "ansible-playbook":
@@ -123,10 +165,11 @@ def test_a_command_that_is_not_run_has_programs_files_and_flags_that_exist(page,
 def session(words: tuple[str, ...]) -> None:
     """Check a command of nox: the session, and the flags of the program behind it."""
     assert words[0] == "-s"
-    assert re.search(rf"^def {words[1]}\(", (ROOT / "noxfile.py").read_text("utf-8"), re.M), \
+    assert re.search(rf"^def {words[1]}\(", (ROOT / "noxfile.py").read_text("utf-8"), re.M), (
         f"there is no session {words[1]}"
+    )
     if "--" in words:
-        more = words[words.index("--") + 1:]
+        more = words[words.index("--") + 1 :]
         start = ["-m", "labkit", words[1]]
         if words[1] == "leaderboard":
             start, more = [*start, more[0]], more[1:]
@@ -147,7 +190,7 @@ def packages(words: tuple[str, ...]) -> None:
 def playbook(words: tuple[str, ...]) -> None:
     """Check a command of ansible-playbook: the file, and the variables that the class knows."""
     assert (ROOT / words[1]).is_file(), f"there is no {words[1]}"
-    known = "".join(p.read_text("utf-8") for p in (ROOT / "infra" / "classroom").glob("*.py"))
+    known = "".join(p.read_text("utf-8") for p in (ROOT / "infra" / "classroom").rglob("*.py"))
     for before, word in zip(words, words[1:]):
         if before == "-e" and not word.startswith("class="):
             name = word.partition("=")[0]
@@ -156,9 +199,15 @@ def playbook(words: tuple[str, ...]) -> None:
             assert word in ("-e", "--check", "--limit"), f"nobody checks {word}"
 
 
-@pytest.mark.parametrize("words, text, fails", [
-    (("--a", "1"), "usage: x --a A", False), (("--a",), "--ab", True), (("-1",), "", False),
-    (("--a=2",), "--a A", False)])
+@pytest.mark.parametrize(
+    "words, text, fails",
+    [
+        (("--a", "1"), "usage: x --a A", False),
+        (("--a",), "--ab", True),
+        (("-1",), "", False),
+        (("--a=2",), "--a A", False),
+    ],
+)
 def test_a_flag_that_is_not_there_is_found(words, text, fails):
     if fails:
         with pytest.raises(AssertionError):
@@ -180,7 +229,13 @@ def test_the_readme_leads_a_newcomer_to_a_passing_kernel_in_three_commands(tmp_p
     home = tmp_path / "trainium-labs"
     assert install[1:4] == ["-m", "pip", "install"] and install[-1] == ".[labs]"
     env = {**os.environ, "PYTHONPATH": str(home / "shared"), "NKI_BANNER": "0"}
-    done = subprocess.run([sys.executable, *run[1:]], cwd=home, env=env, text=True,
-                          capture_output=True, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, *run[1:]],
+        cwd=home,
+        env=env,
+        text=True,
+        capture_output=True,
+        encoding="utf-8",
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "within tolerance" in done.stdout

@@ -1,4 +1,5 @@
 """The figures are what their code draws from `hw` and from profiles of today."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -25,25 +26,42 @@ def test_a_diagram_is_what_its_code_draws(name: str):
 
 
 #: Facts that the diagrams show, and values that no chip has.
-OTHER = {"pmax": 67, "psum_banks": 11, "gemm_stationary_fmax": 71, "gemm_moving_fmax": 311,
-         "dma_engines": 13, "sbuf_bytes": 77 * 1024, "psum_bank_bytes": 5 * 1024,
-         "hbm_gbps": 1234.0, "pe_ghz": 7.7, "dve_ghz": 6.6, "act_ghz": 5.5, "pool_ghz": 4.4}
+OTHER = {
+    "pmax": 67,
+    "psum_banks": 11,
+    "gemm_stationary_fmax": 71,
+    "gemm_moving_fmax": 311,
+    "dma_engines": 13,
+    "sbuf_bytes": 77 * 1024,
+    "psum_bank_bytes": 5 * 1024,
+    "hbm_gbps": 1234.0,
+    "pe_ghz": 7.7,
+    "dve_ghz": 6.6,
+    "act_ghz": 5.5,
+    "pool_ghz": 4.4,
+}
 
 
 @pytest.mark.parametrize("name", DIAGRAMS)
 def test_a_diagram_cannot_contradict_the_chip(name: str, monkeypatch: pytest.MonkeyPatch):
     """With the facts of another chip it shows those, and none of ours."""
+
     def numbers() -> set[str]:
         root = ET.fromstring(DIAGRAMS[name]().svg())
         words = " ".join(e.text or "" for e in root.iter() if not e.tag.endswith("style"))
         return {number.rstrip(".,") for number in re.findall(r"\d[\d.,]*", words)}
+
     ours = numbers()
     cores = tuple(dataclasses.replace(core, **OTHER) for core in diagrams.CORES)
     monkeypatch.setattr(diagrams, "CORES", cores)
     monkeypatch.setattr(diagrams, "TRN1", cores[0])
     theirs = numbers()
-    facts = {f"{value:,}" for core in hw.CORES for value in vars(core).values()
-             if isinstance(value, int) and value >= 100}
+    facts = {
+        f"{value:,}"
+        for core in hw.CORES
+        for value in vars(core).values()
+        if isinstance(value, int) and value >= 100
+    }
     assert not theirs & facts, "a number that is not from `hw`"
     assert (theirs - ours) or not ours & facts
     if name == "memory":
@@ -54,8 +72,10 @@ def test_a_diagram_cannot_contradict_the_chip(name: str, monkeypatch: pytest.Mon
 def test_a_figure_of_profiles_shows_what_is_predicted_today(name: str):
     drawing, said = PREDICTED[name]()
     assert json.loads(FACTS.read_text("utf-8"))[name] == pytest.approx(said, rel=ABOUT), AGAIN
-    now, then = (ET.fromstring(text).findtext("{*}title") for text in
-                 (drawing.svg(), (HERE / f"{name}.svg").read_text("utf-8")))
+    now, then = (
+        ET.fromstring(text).findtext("{*}title")
+        for text in (drawing.svg(), (HERE / f"{name}.svg").read_text("utf-8"))
+    )
     assert now == then, AGAIN
 
 
@@ -68,7 +88,7 @@ def test_a_figure_says_what_it_shows_and_has_two_sets_of_colours(name: str):
     wide = float(root.attrib["viewBox"].split()[2])
     for box in root.iter("{http://www.w3.org/2000/svg}text"):
         assert 0 <= float(box.attrib["x"]) <= wide
-    assert "predicted" in text.lower() or name in DIAGRAMS      # never as if it were measured
+    assert "predicted" in text.lower() or name in DIAGRAMS  # never as if it were measured
 
 
 def test_a_name_that_is_no_figure_is_said(capsys):

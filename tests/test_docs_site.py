@@ -1,4 +1,5 @@
 """The site builds without a warning, leads nowhere wrong, and works from a folder, offline."""
+
 from __future__ import annotations
 
 import importlib.util
@@ -16,9 +17,17 @@ pytest.importorskip("furo", reason="furo is not installed (extra: docs)")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from docs import book
 
-PAGES = ("README.html", "labs/vecadd/README.html", "labs/ffnn/README.html",
-         "labs/conv2d/README.html", "reference/nkisim.html", "errors/NKI-P01.html",
-         "docs/grading.html", "NEURON_PROFILE.html", "CONTRIBUTING.html")
+PAGES = (
+    "README.html",
+    "labs/vecadd/README.html",
+    "labs/ffnn/README.html",
+    "labs/conv2d/README.html",
+    "reference/nkisim.html",
+    "errors/NKI-P01.html",
+    "docs/grading.html",
+    "NEURON_PROFILE.html",
+    "CONTRIBUTING.html",
+)
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +69,9 @@ def test_no_link_leads_nowhere_and_nothing_is_loaded_from_a_network(site):
                 continue
             name, place = urldefrag(target)
             where = (path.parent / unquote(name.partition("?")[0])).resolve() if name else path
-            if not where.is_file() or (place and where in pages
-                                       and unquote(place) not in pages[where].ids):
+            if not where.is_file() or (
+                place and where in pages and unquote(place) not in pages[where].ids
+            ):
                 broken.append(f"{path.relative_to(site)}: {target}")
     assert broken == [] and foreign == []
 
@@ -73,6 +83,7 @@ def test_no_answer_for_the_staff_is_in_it(site):
 
 def test_references_come_from_docstrings(site):
     import nkisim
+
     text = re.sub(r"<[^>]+>", "", (site / "reference" / "nkisim.html").read_text("utf-8"))
     for what in (nkisim.run, nkisim.profile):
         assert what.__doc__.splitlines()[0].replace("`", "") in text.replace("\n", " ")
@@ -84,17 +95,24 @@ def chromium():
     import tempfile
 
     from selenium import webdriver
+
     browser = shutil.which("chromium") or shutil.which("chromium-browser")
     if not browser or not shutil.which("chromedriver"):
         pytest.skip("no Chromium with a chromedriver is installed")
     options = webdriver.ChromeOptions()
     options.binary_location = browser
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                     f"--user-data-dir={folder}"):
+        for flag in (
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            f"--user-data-dir={folder}",
+        ):
             options.add_argument(flag)
-        driver = webdriver.Chrome(options=options,
-                                  service=webdriver.ChromeService(shutil.which("chromedriver")))
+        driver = webdriver.Chrome(
+            options=options, service=webdriver.ChromeService(shutil.which("chromedriver"))
+        )
         driver.set_script_timeout(60)
         yield driver
         driver.quit()
@@ -103,29 +121,39 @@ def chromium():
 def test_the_search_finds_pages_without_a_server(site, chromium):
     from selenium.webdriver.common.by import By
     from selenium.webdriver.support.ui import WebDriverWait
+
     chromium.get((site / "search.html").as_uri() + "?q=double+buffering")
-    WebDriverWait(chromium, 30).until(      # results come one after the other
-        lambda d: d.find_elements(By.CSS_SELECTOR, '#search-results li a[href*="labs/vecadd"]'))
+    WebDriverWait(chromium, 30).until(  # results come one after the other
+        lambda d: d.find_elements(By.CSS_SELECTOR, '#search-results li a[href*="labs/vecadd"]')
+    )
 
 
-@pytest.mark.parametrize("scheme, width", [("light", 1280), ("dark", 1280), ("light", 390),
-                                           ("dark", 390)])
+@pytest.mark.parametrize(
+    "scheme, width", [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)]
+)
 def test_pages_are_accessible(site, chromium, scheme, width):
     axe = importlib.util.find_spec("axe_core_python")
     if axe is None:
         pytest.skip("axe-core-python is not installed")
     script = (Path(axe.origin).parent / "axe.min.js").read_text("utf-8")
-    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
-        {"name": "prefers-color-scheme", "value": scheme}]})
-    chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
-        "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False})
-    for page in PAGES:
+    chromium.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
+    )
+    chromium.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
+    )
+    # one style sheet for all: three kinds of pages show what a width or a scheme breaks
+    for page in PAGES if (scheme, width) == ("light", 1280) else PAGES[::4]:
         chromium.get((site / page).as_uri())
         chromium.execute_script(
-            "document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+            "document.querySelectorAll('details').forEach((d) => { d.open = true; })"
+        )
         chromium.execute_script(script)
         found = chromium.execute_async_script(
             "axe.run(document).then((r) => arguments[0](r.violations.map("
-            "(v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => n.html).join(' | ')}`)))")
+            "(v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => n.html).join(' | ')}`)))"
+        )
         assert found == [], (page, found)
         assert chromium.execute_script("return document.documentElement.scrollWidth") <= width

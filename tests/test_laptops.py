@@ -1,4 +1,5 @@
 """Windows and macOS, as far as another system can show them: encodings, line ends, paths."""
+
 from __future__ import annotations
 
 import json
@@ -11,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from nkisim.doors import cli
+from nkisim.cli import main
 
 ROOT = Path(__file__).parents[1]
 LAB = ROOT / "labs" / "vecadd"
-KERNEL = '''\
+KERNEL = """\
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 import numpy as np
@@ -30,16 +31,23 @@ def same(x):
 
 if __name__ == "__main__":
     nki.simulate_kernel(same, np.zeros((ROWS, 4), np.float32))
-'''
+"""
 #: what a pipe or a file is on Windows in Western Europe and America
-CP1252 = {"PYTHONUTF8": "0", "PYTHONIOENCODING": "cp1252:strict",
-          "PYTHONPATH": str(ROOT / "shared")}
+CP1252 = {
+    "PYTHONUTF8": "0",
+    "PYTHONIOENCODING": "cp1252:strict",
+    "PYTHONPATH": str(ROOT / "shared"),
+}
 
 
 def run(*argv, cwd, **env):
     """Run Python, and return exit code, standard output and errors as bytes."""
-    done = subprocess.run([sys.executable, *map(str, argv)], cwd=cwd, capture_output=True,
-                          env={**os.environ, **CP1252, "NKI_BANNER": "0", **env})
+    done = subprocess.run(
+        [sys.executable, *map(str, argv)],
+        cwd=cwd,
+        capture_output=True,
+        env={**os.environ, **CP1252, "NKI_BANNER": "0", **env},
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -53,6 +61,7 @@ def kernel(tmp_path):
 
 # -- what an 8-bit encoding lacks ----------------------------------------------------------------
 
+
 def test_a_check_shows_a_line_with_what_the_output_cannot(kernel):
     code, out, err = run("-m", "nkisim", "check", kernel, cwd=kernel.parent)
     assert (code, err) == (1, b"") and b"nl.store(out, nl.load(x))  # x ? out" in out
@@ -64,16 +73,26 @@ def test_a_tester_shows_a_line_with_what_the_output_cannot(tmp_path):
     text = (lab / "kernels.py").read_text("utf-8")
     head, name, body = text.partition("def vector_add_naive")
     args, quotes, rest = body.partition('"""\n')
-    (lab / "kernels.py").write_text(f'{head}{name}{args}{quotes}    nl.lod(1)   # 1 \u2192 tile\n'
-                                    f"{rest}", encoding="utf-8")
+    (lab / "kernels.py").write_text(
+        f"{head}{name}{args}{quotes}    nl.lod(1)   # 1 \u2192 tile\n{rest}", encoding="utf-8"
+    )
     code, out, err = run("tester.py", "--kernel", "naive", "-n", "128", cwd=lab)
     assert code == 1 and b"nl.lod(1)   # 1 ? tile" in out and b"Traceback" not in err
 
 
 def test_a_kernel_is_migrated_to_standard_output_in_utf_8(kernel):
     kernel.write_text(KERNEL.partition("\n\nif __name__")[0], encoding="utf-8")
-    code, out, err = run("-m", "nkisim", "migrate", f"{kernel}:same", "--arg", "128x4:float32",
-                         "-o", "-", cwd=kernel.parent)
+    code, out, err = run(
+        "-m",
+        "nkisim",
+        "migrate",
+        f"{kernel}:same",
+        "--arg",
+        "128x4:float32",
+        "-o",
+        "-",
+        cwd=kernel.parent,
+    )
     assert code == 0 and "# x \u2192 out" in out.decode("utf-8")
 
 
@@ -81,27 +100,48 @@ def test_a_kernel_that_prints_what_the_locale_lacks_is_tuned(kernel):
     text = KERNEL.replace("np\n", "np\nROWS = 1\n", 1)
     text = text.replace("    out", "    print('\u2192')\n    out", 1)
     kernel.write_text(text, encoding="utf-8")
-    code, out, err = run("-m", "nkisim", "tune", f"{kernel}:same", "--set", "ROWS=1,2", "--arg",
-                         "128x4:float32", cwd=kernel.parent, LC_ALL="C", PYTHONCOERCECLOCALE="0")
+    code, out, err = run(
+        "-m",
+        "nkisim",
+        "tune",
+        f"{kernel}:same",
+        "--set",
+        "ROWS=1,2",
+        "--arg",
+        "128x4:float32",
+        cwd=kernel.parent,
+        LC_ALL="C",
+        PYTHONCOERCECLOCALE="0",
+    )
     assert code == 0 and b"2 candidates, 0 refused" in out, (out, err)
 
 
 def test_the_history_is_drawn_with_other_characters_in_an_8_bit_encoding():
     from labkit.history.commands import BARS, PLAIN, sparkline
+
     assert PLAIN.isascii() and len(PLAIN) == len(BARS)
     assert sparkline([1, 8], PLAIN) == "_#"
 
 
 # -- what editors there write --------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["crlf", "bom+crlf"])
-@pytest.mark.parametrize("command", [
-    ("run",), ("check",), ("lint",), ("profile", ":same", "--arg", "128x4:float32"),
-    ("tune", ":same", "--set", "ROWS=1,2", "--arg", "128x4:float32"),
-    ("migrate", ":same", "--arg", "128x4:float32", "-o", "-")], ids=lambda c: c[0])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run",),
+        ("check",),
+        ("lint",),
+        ("profile", ":same", "--arg", "128x4:float32"),
+        ("tune", ":same", "--set", "ROWS=1,2", "--arg", "128x4:float32"),
+        ("migrate", ":same", "--arg", "128x4:float32", "-o", "-"),
+    ],
+    ids=lambda c: c[0],
+)
 def test_a_kernel_of_a_windows_editor_is_a_kernel(mark, command, tmp_path):
     text = KERNEL.replace("np\n", "np\nROWS = 128\n", 1)
-    if command[0] == "migrate":             # what else calls kernels is for people to decide
+    if command[0] == "migrate":  # what else calls kernels is for people to decide
         text = text.partition("\n\nif __name__")[0]
     path = tmp_path / "kernel.py"
     path.write_bytes(mark + text.replace("\n", "\r\n").encode())
@@ -113,10 +153,11 @@ def test_a_kernel_of_a_windows_editor_is_a_kernel(mark, command, tmp_path):
 
 # -- names of files ------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("command", ["profile", "tune", "migrate"])
 @pytest.mark.parametrize("name", [r"C:\labs\kernels.py", r"C:kernels.py", "C:/labs/kernels.py"])
 def test_the_colon_of_a_drive_is_not_that_of_a_function(command, name, tmp_path, capsys):
-    code = cli.main([command, name, *(["--set", "A=1"] if command == "tune" else [])])
+    code = main.main([command, name, *(["--set", "A=1"] if command == "tune" else [])])
     assert code == 2 and f"there is no file {name} (" in capsys.readouterr().err
 
 
@@ -125,15 +166,25 @@ def test_a_folder_with_blanks_and_umlauts_is_an_address_in_sarif(inside, kernel,
     folder = tmp_path / "J\u00fcrgen's labs"
     folder.mkdir()
     path = kernel.rename(folder / "kernel.py")
-    code, out, err = run("-m", "nkisim", "check", "--sarif", tmp_path / "out.sarif", path,
-                         cwd=tmp_path if inside else ROOT)
-    place, = {r["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for r in json.loads(
-        (tmp_path / "out.sarif").read_text("utf-8"))["runs"][0]["results"]}
+    code, out, err = run(
+        "-m",
+        "nkisim",
+        "check",
+        "--sarif",
+        tmp_path / "out.sarif",
+        path,
+        cwd=tmp_path if inside else ROOT,
+    )
+    (place,) = {
+        r["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+        for r in json.loads((tmp_path / "out.sarif").read_text("utf-8"))["runs"][0]["results"]
+    }
     assert place == ("J%C3%BCrgen%27s%20labs/kernel.py" if inside else path.resolve().as_uri())
 
 
 def test_paths_of_the_other_machine_are_parted_by_colons_on_windows_too(monkeypatch):
     from labkit.remote import client
+
     monkeypatch.setattr(client.os, "pathsep", ";")
     monkeypatch.setenv("LABKIT_REMOTE_VENVS", "/opt/a:/opt/b_*")
     assert client.patterns() == ["/opt/a", "/opt/b_*"]
@@ -147,27 +198,33 @@ def test_every_file_of_the_repository_can_be_made_on_windows_and_macos():
     parts = {part for name in names for part in name.split("/")}
     device = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.I)
     assert [p for p in parts if {*p} & {*'<>:"|?*\\'} or p[-1] in ". " or device.fullmatch(p)] == []
-    assert len({name.lower() for name in names}) == len(names)      # they know no case
-    assert max(map(len, names)) < 160           # of 260, for the folder of the repository too
+    assert len({name.lower() for name in names}) == len(names)  # they know no case
+    assert max(map(len, names)) < 160  # of 260, for the folder of the repository too
 
 
 # -- what ends a process, and what a machine has --------------------------------------------------
 
-@pytest.mark.parametrize("code, says", [
-    (3, "exit code 3"), (0xC0000005, "0xC0000005: access violation"), (0xC0000409, "0xC0000409")])
+
+@pytest.mark.parametrize(
+    "code, says",
+    [(3, "exit code 3"), (0xC0000005, "0xC0000005: access violation"), (0xC0000409, "0xC0000409")],
+)
 def test_a_crash_of_windows_is_said_in_its_words(code, says):
-    from labkit.worker import _how
+    from labkit.run.worker import _how
+
     assert _how(code) == says
 
 
 def test_the_memory_of_this_machine_is_known():
     from labkit.inputs import machine_memory
+
     assert machine_memory() > 256 << 20
 
 
 @pytest.mark.parametrize("windows", [True, False])
 def test_a_file_that_somebody_reads_is_replaced_when_he_is_done(windows, tmp_path, monkeypatch):
     from labkit import files
+
     new, old = tmp_path / "new", tmp_path / "old"
     new.write_text("new")
     refused = iter((True, True, False))
@@ -176,6 +233,7 @@ def test_a_file_that_somebody_reads_is_replaced_when_he_is_done(windows, tmp_pat
         if next(refused):
             raise PermissionError(13, "Access is denied")
         replace(source, target)
+
     monkeypatch.setattr(files.os, "replace", replace)
     monkeypatch.setattr(files, "WINDOWS", windows)
     if windows:
@@ -188,7 +246,8 @@ def test_a_file_that_somebody_reads_is_replaced_when_he_is_done(windows, tmp_pat
 
 @pytest.mark.parametrize("variable", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {}])
 def test_colours_are_for_terminals_that_show_them(variable, monkeypatch):
-    from nkisim.doors import check
+    from nkisim.cli import check
+
     for name in ("NO_COLOR", "TERM"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variable.items():
@@ -196,5 +255,5 @@ def test_colours_are_for_terminals_that_show_them(variable, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr(check, "_shows_colours", lambda: True)
     assert ("\033" in check._coloured("error")) == (not variable)
-    monkeypatch.setattr(check, "_shows_colours", lambda: False)     # a console of long ago
+    monkeypatch.setattr(check, "_shows_colours", lambda: False)  # a console of long ago
     assert check._coloured("error") == "error"

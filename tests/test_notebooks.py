@@ -1,4 +1,5 @@
 """The notebooks run from top to bottom, and say what their pages promise."""
+
 from __future__ import annotations
 
 import importlib.util
@@ -12,8 +13,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
-HERE = {"PYTHONPATH": f"{ROOT / 'shared'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
-        "NKI_BANNER": "0"}
+HERE = {
+    "PYTHONPATH": f"{ROOT / 'shared'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+    "NKI_BANNER": "0",
+}
 
 
 def test_every_lab_has_a_notebook_in_each_dialect():
@@ -23,15 +26,17 @@ def test_every_lab_has_a_notebook_in_each_dialect():
 
 def test_the_notebooks_are_what_their_tours_say():
     made = runpy.run_path(str(ROOT / "notebooks" / "make.py"))["all_notebooks"]()
-    assert made == {p.name: p.read_text("utf-8") for p in NOTEBOOKS}, \
+    assert made == {p.name: p.read_text("utf-8") for p in NOTEBOOKS}, (
         "python notebooks/make.py writes them anew"
+    )
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_a_notebook_speaks_one_dialect(path):
     code = "".join("".join(c["source"]) for c in json.loads(path.read_text("utf-8"))["cells"])
-    assert ("import neuronxcc.nki" in code, "import nki\n" in code) \
-        == ((False, True) if path.stem.endswith("_nki") else (True, False))
+    assert ("import neuronxcc.nki" in code, "import nki\n" in code) == (
+        (False, True) if path.stem.endswith("_nki") else (True, False)
+    )
     assert "kernels_nki.py" not in code or path.stem.endswith("_nki")
 
 
@@ -44,24 +49,32 @@ def test_a_notebook_is_committed_without_outputs(path):
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory):
     """Return a function that runs a notebook once and returns its cells."""
-    if importlib.util.find_spec("nbclient") is None or \
-            importlib.util.find_spec("ipykernel") is None:
+    if (
+        importlib.util.find_spec("nbclient") is None
+        or importlib.util.find_spec("ipykernel") is None
+    ):
         pytest.skip("nbclient and ipykernel are not installed (extra: notebook)")
     import nbformat
     from nbclient import NotebookClient
+
     done = {}
 
     def run(path):
         if path not in done:
             book = nbformat.read(path, as_version=4)
-            client = NotebookClient(book, timeout=120, kernel_name="python3", resources={
-                "metadata": {"path": str(tmp_path_factory.mktemp("notebook"))}})
+            client = NotebookClient(
+                book,
+                timeout=120,
+                kernel_name="python3",
+                resources={"metadata": {"path": str(tmp_path_factory.mktemp("notebook"))}},
+            )
             with pytest.MonkeyPatch.context() as patch:
                 for name, value in HERE.items():
                     patch.setenv(name, value)
-                client.execute()        # a cell that fails, and is not tagged for it, raises
+                client.execute()  # a cell that fails, and is not tagged for it, raises
             done[path] = book.cells
         return done[path]
+
     return run
 
 
@@ -70,8 +83,12 @@ def said(cell) -> str:
     out = []
     for output in cell.get("outputs", ()):
         data = output.get("data", {})
-        out.append(data.get("text/html") or data.get("text/plain") or output.get("text")
-                   or "\n".join(output.get("traceback", ())))
+        out.append(
+            data.get("text/html")
+            or data.get("text/plain")
+            or output.get("text")
+            or "\n".join(output.get("traceback", ()))
+        )
     return "\n".join(out)
 
 
@@ -93,8 +110,13 @@ def test_a_notebook_runs(path, executed):
 @pytest.mark.parametrize("name", ["vecadd", "vecadd_nki"])
 def test_the_tour_of_vecadd_shows_a_tile_a_finding_and_a_page(executed, name):
     cells = executed(ROOT / "notebooks" / f"{name}.ipynb")
-    by_name = {name: said(c) for c in cells if c.cell_type == "code"
-               for name in ("look", "unwritten") if f"def {name}(" in c.source}
+    by_name = {
+        name: said(c)
+        for c in cells
+        if c.cell_type == "code"
+        for name in ("look", "unwritten")
+        if f"def {name}(" in c.source
+    }
     assert "picture of the tile" in by_name["look"] and "No findings" in by_name["look"]
     assert "NKI-U02" in by_name["unwritten"] and "&gt;" in by_name["unwritten"]
     assert "<iframe" in said(cells[-2])
@@ -102,25 +124,32 @@ def test_the_tour_of_vecadd_shows_a_tile_a_finding_and_a_page(executed, name):
 
 def test_what_the_tours_compute_is_right(executed):
     for name in ("ffnn", "ffnn_nki", "conv2d", "conv2d_nki"):
-        errors = [float(said(c).split("(")[-1].rstrip(")")) for c in
-                  executed(ROOT / "notebooks" / f"{name}.ipynb")
-                  if c.cell_type == "code" and c.source.rstrip().endswith(".max()")]
+        errors = [
+            float(said(c).split("(")[-1].rstrip(")"))
+            for c in executed(ROOT / "notebooks" / f"{name}.ipynb")
+            if c.cell_type == "code" and c.source.rstrip().endswith(".max()")
+        ]
         assert errors and max(errors) < 1e-3
 
 
 def browser() -> bool:
-    """Tell whether there is a Chromium with its driver."""
-    return bool((shutil.which("chromium") or shutil.which("chromium-browser"))
-                and shutil.which("chromedriver"))
+    """Return whether there is a Chromium with its driver."""
+    return bool(
+        (shutil.which("chromium") or shutil.which("chromium-browser"))
+        and shutil.which("chromedriver")
+    )
 
 
-@pytest.mark.skipif(importlib.util.find_spec("jupyterlab") is None,
-                    reason="JupyterLab is not installed (extra: test)")
+@pytest.mark.skipif(
+    importlib.util.find_spec("jupyterlab") is None,
+    reason="JupyterLab is not installed (extra: test)",
+)
 @pytest.mark.skipif(not browser(), reason="no Chromium with a chromedriver is installed")
 def test_jupyterlab_itself_shows_the_tour(tmp_path):
     """Run the tour in real JupyterLab, in a browser."""
     pytest.importorskip("selenium")
     from .jupyterlab_page import tour
+
     text, complaints = tour(ROOT / "notebooks" / "vecadd.ipynb", tmp_path, HERE)
     assert "predicted, not measured" in text and "NKI-P01" in text
     assert complaints == []

@@ -1,4 +1,5 @@
 """Which versions of Python the project says that it runs on, and what an older one is told."""
+
 from __future__ import annotations
 
 import ast
@@ -24,12 +25,14 @@ def oldest():
 @pytest.mark.parametrize("name", FRONT_DOORS)
 def test_a_python_that_is_too_old_is_told_so_and_which_is_needed(name, tmp_path):
     text = (ROOT / name).read_text(encoding="utf-8")
-    ast.parse(text, feature_version=(3, 7))         # so far it gets
+    ast.parse(text, feature_version=(3, 7))  # so far it gets
     major, minor = map(int, oldest().split("."))
     (tmp_path / "door.py").write_text(
         f"import sys\nsys.version_info = ({major}, {minor - 1}, 18)\nsys.version = '{major}."
         f"{minor - 1}.18 (main)'\nsys.path.insert(0, '')\nsys.modules['nox'] = sys.modules['sys']\n"
-        f"exec({text.replace('from __future__ import annotations', '')!r})\n", encoding="utf-8")
+        f"exec({text.replace('from __future__ import annotations', '')!r})\n",
+        encoding="utf-8",
+    )
     done = subprocess.run([sys.executable, "door.py"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert f"need Python {oldest()} or newer" in done.stderr.replace("needs", "need")
@@ -51,3 +54,12 @@ def test_a_generation_prints_as_its_number_in_every_python(isa):
     generation = isa.nc_version.gen3
     assert (str(generation), f"{generation}", generation) == ("3", "3", 3)
     assert repr(generation) == "<nc_version.gen3: 3>"
+
+
+def test_the_tests_for_other_pythons_exist():
+    sys.path.insert(0, str(ROOT / "tests" / "labkit"))
+    try:
+        from try_pythons import SLOW, TESTS
+    finally:
+        sys.path.pop(0)
+    assert not [name for name in TESTS + SLOW if not (ROOT / "tests" / f"{name}.py").is_file()]

@@ -1,4 +1,5 @@
 """Write all figures, or the named ones: `python -m docs.figures [NAME ...]`."""
+
 from __future__ import annotations
 
 import json
@@ -17,8 +18,10 @@ def main(names: list[str]) -> int:
     """Write the figures; return 2 for a name that there is not."""
     unknown = [n for n in names if n not in DIAGRAMS and n not in PREDICTED]
     if unknown:
-        print(f"no figure {unknown[0]!r}; there are {', '.join([*DIAGRAMS, *PREDICTED])}",
-              file=sys.stderr)
+        print(
+            f"no figure {unknown[0]!r}; there are {', '.join([*DIAGRAMS, *PREDICTED])}",
+            file=sys.stderr,
+        )
         return 2
     facts = json.loads(FACTS.read_text("utf-8")) if FACTS.is_file() else {}
     for name, draw in DIAGRAMS.items():

@@ -2,16 +2,23 @@
 
 Plain text, so that a change of a figure shows in a diff and the same numbers give the same bytes.
 """
+
 from __future__ import annotations
 
 from html import escape
 
 #: name of a class -> (light, dark). The hues are those of the profile page.
 FILLS = {
-    "bg": ("#ffffff", "#14171c"), "panel": ("#f1f3f6", "#20252d"), "cell": ("#ffffff", "#14171c"),
-    "tensor": ("#8cc9a4", "#2f7d51"), "vector": ("#f0b98a", "#96531a"),
-    "scalar": ("#b9b1ef", "#584ca8"), "gpsimd": ("#d9cf8b", "#6d6010"),
-    "dma": ("#9dc0ec", "#2f5f9e"), "hot": ("#f3a6c0", "#97345c"), "faint": ("#e2e6ec", "#2c333d"),
+    "bg": ("#ffffff", "#14171c"),
+    "panel": ("#f1f3f6", "#20252d"),
+    "cell": ("#ffffff", "#14171c"),
+    "tensor": ("#8cc9a4", "#2f7d51"),
+    "vector": ("#f0b98a", "#96531a"),
+    "scalar": ("#b9b1ef", "#584ca8"),
+    "gpsimd": ("#d9cf8b", "#6d6010"),
+    "dma": ("#9dc0ec", "#2f5f9e"),
+    "hot": ("#f3a6c0", "#97345c"),
+    "faint": ("#e2e6ec", "#2c333d"),
 }
 INK = {"ink": ("#1b1f27", "#e8ebf0"), "dim": ("#515b6b", "#aab3c2")}
 LINE = ("#8a94a5", "#66707f")
@@ -22,13 +29,20 @@ FONT = 'system-ui,"DejaVu Sans",sans-serif'
 def _style() -> str:
     def rules(which: int) -> str:
         out = [f".{name}{{fill:{pair[which]}}}" for name, pair in (FILLS | INK).items()]
-        out += [f".line{{stroke:{LINE[which]}}}", f".roof{{stroke:{FILLS['dma'][1 - which]}}}",
-                f".mark{{stroke:{MARK[which]}}}.dot{{fill:{MARK[which]}}}",
-                f".edge{{stroke:{LINE[which]}}}"]
+        out += [
+            f".line{{stroke:{LINE[which]}}}",
+            f".roof{{stroke:{FILLS['dma'][1 - which]}}}",
+            f".mark{{stroke:{MARK[which]}}}.dot{{fill:{MARK[which]}}}",
+            f".edge{{stroke:{LINE[which]}}}",
+        ]
         return "".join(out)
-    return (f"text{{font:13px {FONT}}}.small{{font-size:11px}}.bold{{font-weight:600}}"
-            ".line,.mark,.roof{fill:none}.mark,.roof{stroke-width:2}" + rules(0)
-            + f"@media(prefers-color-scheme:dark){{{rules(1)}}}")
+
+    return (
+        f"text{{font:13px {FONT}}}.small{{font-size:11px}}.bold{{font-weight:600}}"
+        ".line,.mark,.roof{fill:none}.mark,.roof{stroke-width:2}"
+        + rules(0)
+        + f"@media(prefers-color-scheme:dark){{{rules(1)}}}"
+    )
 
 
 class Drawing:
@@ -38,41 +52,65 @@ class Drawing:
         self.title, self.about, self.width, self.height = title, about, width, height
         self.parts: list[str] = []
 
-    def rect(self, x: float, y: float, w: float, h: float, fill: str, edge: bool = True,
-             round: float = 0, tip: str = "") -> None:
+    def rect(
+        self,
+        x: float,
+        y: float,
+        w: float,
+        h: float,
+        fill: str,
+        edge: bool = True,
+        round: float = 0,
+        tip: str = "",
+    ) -> None:
         """Draw a box."""
         kind = f"{fill} edge" if edge else fill
         body = f"><title>{escape(tip)}</title></rect>" if tip else "/>"
         corner = f' rx="{round:g}"' if round else ""
-        self.parts.append(f'<rect x="{x:.6g}" y="{y:.6g}" width="{w:.6g}" height="{h:.6g}"'
-                          f'{corner} class="{kind}"{body}')
+        self.parts.append(
+            f'<rect x="{x:.6g}" y="{y:.6g}" width="{w:.6g}" height="{h:.6g}"'
+            f'{corner} class="{kind}"{body}'
+        )
 
-    def text(self, x: float, y: float, words: str, kind: str = "ink", anchor: str = "start"
-             ) -> None:
+    def text(
+        self, x: float, y: float, words: str, kind: str = "ink", anchor: str = "start"
+    ) -> None:
         """Write a line; `kind`: ink or dim, with small or bold."""
         end = f' text-anchor="{anchor}"' if anchor != "start" else ""
-        self.parts.append(f'<text x="{x:.6g}" y="{y:.6g}"{end} class="{kind}">{escape(words)}'
-                          "</text>")
+        self.parts.append(
+            f'<text x="{x:.6g}" y="{y:.6g}"{end} class="{kind}">{escape(words)}</text>'
+        )
 
-    def line(self, *points: tuple[float, float], kind: str = "line", dash: bool = False,
-             arrow: bool = False) -> None:
+    def line(
+        self,
+        *points: tuple[float, float],
+        kind: str = "line",
+        dash: bool = False,
+        arrow: bool = False,
+    ) -> None:
         """Draw a line through points, with an arrow at its end if asked for."""
         path = "M" + "L".join(f"{x:.6g} {y:.6g}" for x, y in points)
-        more = (' stroke-dasharray="4 3"' if dash else "") \
-            + (' marker-end="url(#tip)"' if arrow else "")
+        more = (' stroke-dasharray="4 3"' if dash else "") + (
+            ' marker-end="url(#tip)"' if arrow else ""
+        )
         self.parts.append(f'<path d="{path}" class="{kind}"{more}/>')
 
     def dot(self, x: float, y: float, tip: str = "") -> None:
         """Draw a point."""
-        self.parts.append(f'<circle cx="{x:.6g}" cy="{y:.6g}" r="4.5" class="dot">'
-                          f"<title>{escape(tip)}</title></circle>")
+        self.parts.append(
+            f'<circle cx="{x:.6g}" cy="{y:.6g}" r="4.5" class="dot">'
+            f"<title>{escape(tip)}</title></circle>"
+        )
 
     def svg(self) -> str:
         """Return the file's text."""
-        return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}"'
-                f' role="img" aria-labelledby="t d">\n<title id="t">{escape(self.title)}</title>\n'
-                f'<desc id="d">{escape(self.about)}</desc>\n<style>{_style()}</style>\n'
-                '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" '
-                'markerHeight="8" orient="auto"><path d="M0 0L8 4L0 8z" class="dim"/></marker>'
-                f'</defs>\n<rect width="{self.width}" height="{self.height}" rx="6" class="bg"/>\n'
-                + "\n".join(self.parts) + "\n</svg>\n")
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}"'
+            f' role="img" aria-labelledby="t d">\n<title id="t">{escape(self.title)}</title>\n'
+            f'<desc id="d">{escape(self.about)}</desc>\n<style>{_style()}</style>\n'
+            '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" '
+            'markerHeight="8" orient="auto"><path d="M0 0L8 4L0 8z" class="dim"/></marker>'
+            f'</defs>\n<rect width="{self.width}" height="{self.height}" rx="6" class="bg"/>\n'
+            + "\n".join(self.parts)
+            + "\n</svg>\n"
+        )

@@ -78,7 +78,7 @@ def choose_tile(height, width, pool):
 
 
 def fits(rows, cols, X, W, pool):
-    """Tell whether filters, two slots of input and three of results of a block fit in SBUF."""
+    """Return whether filters, two slots of input and three of results of a block fit in SBUF."""
     k_tiles, m_tiles, size = X.shape[1] // P, W.shape[0] // P, W.shape[2]
     of_weights = (m_tiles + 2) * k_tiles * size * size * P  # transposed, and 2 raw slots
     slots = 2 * k_tiles * (rows + size - 1) * (cols + size - 1)

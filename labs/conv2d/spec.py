@@ -14,15 +14,22 @@ def conv_case(name: str, batch: int, c_in: int, c_out: int, size: int, height: i
     """Return a case. Without `pool` it runs conv2d_nki; with 1 or 2, fused_conv2d_maxpool.
 
     Biases are in [0, bias). One output element sums c_in * size * size products and the bias.
+    Filters have both signs, so that products cancel. A sum of positive ones is so large that what
+    its tolerance allows would hide products of float32 that were computed in float16.
     """
     inputs = (Tensor((batch, c_in, height, width), dtype),
-              Tensor((c_out, c_in, size, size), dtype), Tensor((c_out,), dtype, high=bias))
+              Tensor((c_out, c_in, size, size), dtype, low=-1.0),
+              Tensor((c_out,), dtype, high=bias))
     products = batch * c_in * c_out * size * size * height * width
+    rows, columns = height - size + 1, width - size + 1
+    step = pool or 1                        # what a window of the pool leaves out is not needed
+    needed = batch * c_in * c_out * size * size * (rows // step * step) * (columns // step * step)
     more.setdefault("timeout_s", time_limit(products))
     kernel = "conv2d_nki" if pool is None else "fused_conv2d_maxpool"
     return Case(name, kernel, "conv2d_exact", inputs,
                 kwargs={} if pool is None else {"pool_size": pool},
-                accumulate=c_in * size * size + 1, **more)
+                accumulate=c_in * size * size + 1, flops=2 * needed,
+                functions=("matmul",) if dtype == "float32" else (), **more)
 
 
 #: Berkeley, spring 2025 (trn1): (in, out, filter, batch, image, dtype) and the p50 to stay under.

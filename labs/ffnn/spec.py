@@ -9,8 +9,6 @@ from labkit.spec import time_limit
 
 MATMULS = ("tiled", "hoist_load", "block_free_dimension", "fully_optimized")
 INPUTS = ("X", "W1", "b1", "W2", "b2")
-#: Weights and biases are uniform in +-WEIGHT: standard deviation 0.01, as small as after training.
-WEIGHT = 0.01 * 3 ** 0.5
 
 
 class Network(NamedTuple):
@@ -27,8 +25,15 @@ FULL_LAB = Network(2048, 4096, 8192, 2048)
 _BOTH = ("quick", "full")
 
 
-def _weights(shape: tuple[int, int], dtype: str, file: str) -> Tensor:
-    return Tensor(shape, dtype, -WEIGHT, WEIGHT, file)
+def _weights(shape: tuple[int, int], inputs: int, dtype: str, file: str) -> Tensor:
+    """Return weights or biases of a layer: uniform, with a variance of 2 / inputs.
+
+    That is how networks with relu begin. The scores of classes spread by about 0.8 whatever the
+    sizes are, and what 16 bits lose of them is outside of the tolerance of float32. (With smaller
+    weights all probabilities are nearly equal, and a network in float16 is right as well.)
+    """
+    most = (6 / inputs) ** 0.5
+    return Tensor(shape, dtype, -most, most, file)
 
 
 def network_case(name: str, kernel: str, size: Network, *, dtype: str = "float32",
@@ -40,15 +45,17 @@ def network_case(name: str, kernel: str, size: Network, *, dtype: str = "float32
     n = size
     files = [str(Path(folder) / f"{name}.npy") if folder else "" for name in INPUTS]
     tensors = (Tensor((n.batch, n.inputs), dtype, file=files[0]),
-               _weights((n.inputs, n.hidden), dtype, files[1]),
-               _weights((1, n.hidden), dtype, files[2]),
-               _weights((n.hidden, n.classes), dtype, files[3]),
-               _weights((1, n.classes), dtype, files[4]))
+               _weights((n.inputs, n.hidden), n.inputs, dtype, files[1]),
+               _weights((1, n.hidden), n.inputs, dtype, files[2]),
+               _weights((n.hidden, n.classes), n.hidden, dtype, files[3]),
+               _weights((1, n.classes), n.hidden, dtype, files[4]))
     predict = kernel == "nki_predict"
     more.setdefault("timeout_s", time_limit(n.batch * n.hidden * (n.inputs + n.classes)))
     return Case(name, kernel, "predict" if predict else "forward", tensors,
                 kernel_kwargs={"matmul_kernel": matmul}, accumulate=n.inputs + n.hidden,
-                roundings=3, output_dtype="int32" if predict else None, **more)
+                functions=("matmul", "exp"), roundings=3,
+                output_dtype="int32" if predict else None,
+                flops=2 * n.batch * n.hidden * (n.inputs + n.classes), **more)
 
 
 def transpose_case(rows: int, cols: int, dtype: str = "float32", **more: Any) -> Case:
@@ -67,6 +74,7 @@ def bias_case(act: str, rows: int, cols: int, most: int = 1, **more: Any) -> Cas
     return Case(f"bias_add_{act}_{rows}x{cols}{large}", "nki_bias_add_act", "bias_add_act",
                 (Tensor((rows, cols), low=-most, high=most), Tensor((1, cols), low=-1.0)),
                 kwargs={"act": act}, accumulate=cols if act == "softmax" else 1,
+                functions=("exp",) if act == "softmax" else (),
                 roundings=1 if act != "softmax" else 4 + 3 * most * (most > 1), **more)
 
 
@@ -75,7 +83,7 @@ def matmul_case(which: str, k: int, m: int, n: int, dtype: str = "float32", **mo
     suffix = f"_{dtype}" if dtype != "float32" else ""
     return Case(f"matmul_{which}_{k}x{m}x{n}{suffix}", f"nki_matmul_{which}", "matmul",
                 (Tensor((k, m), dtype, low=-1.0), Tensor((k, n), dtype, low=-1.0)), accumulate=k,
-                **more)
+                functions=("matmul",) if dtype == "float32" else (), flops=2 * k * m * n, **more)
 
 
 _FULL: dict[str, Any] = {"fleets": ("full", "lab")}

@@ -12,6 +12,7 @@ try:
         add_common_flags,
         backend_of,
         guarded,
+    in_dialect_of,
         note_latency,
         positive,
         run_cases,
@@ -76,6 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     if args.list:
         return run_tester(LAB, LAB.cases, args)
+    in_dialect_of(LAB, args)            # which decides the generation, if no flag does
     console = terminal()
     backend = backend_of(args)
     if args.kernel is None:

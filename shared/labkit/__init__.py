@@ -4,16 +4,22 @@ It knows nothing of how the simulator works and nothing of any particular lab: a
 (`Lab`, `Case`), and one evaluator serves them all. Importing labkit makes `import neuronxcc.nki`
 work: the AWS SDK if it is installed, else the simulator.
 """
+
 from __future__ import annotations
 
-from . import threads as _threads  # noqa: F401  (first: NumPy reads what it sets)
+import os
+
+from .run import threads  # noqa: F401  (first: NumPy reads what it sets)
 
 # isort: split
-import nkisim as _nkisim  # noqa: F401  (a door: installs the import rule for neuronxcc.nki)
+import nkisim  # noqa: F401  (a door: installs the import rule for neuronxcc.nki)
 
-from .compare import AnyArgmax, Comparison, compare
+# cases name their generations, and a lab compares them: kernels of both dialects run on all
+os.environ.setdefault("NKISIM_TARGETS", "all")
+
 from .inputs import make_inputs
 from .mistakes import Mistake
+from .run.compare import AnyArgmax, Comparison, compare
 from .spec import (
     Case,
     Lab,
@@ -27,7 +33,26 @@ from .spec import (
 )
 from .tolerance import Tolerance, tolerance
 
-__all__ = ["AnyArgmax", "Case", "Comparison", "Lab", "Mistake", "MustFailNumerically", "MustRaise",
-           "Passes", "RubricLine", "SpecError", "Step", "Tensor", "Tolerance", "compare",
-           "make_inputs",
-           "tolerance"]
+__all__ = [
+    "AnyArgmax",
+    "Case",
+    "Comparison",
+    "Lab",
+    "Mistake",
+    "MustFailNumerically",
+    "MustRaise",
+    "Passes",
+    "RubricLine",
+    "SpecError",
+    "Step",
+    "Tensor",
+    "Tolerance",
+    "compare",
+    "make_inputs",
+    "tolerance",
+]
+
+
+def __dir__() -> list[str]:
+    """Return the public names: what completion shows."""
+    return sorted(__all__)

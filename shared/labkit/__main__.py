@@ -1,10 +1,11 @@
 """`labkit` and `python -m labkit`: the commands, or a sentence about what is not installed."""
+
 from __future__ import annotations
 
 import sys
 from importlib import import_module
 
-NEEDS = ("rich", "filelock")        # of every command; the extra "labs"
+NEEDS = ("rich", "filelock")  # of every command; the extra "labs"
 
 
 def main() -> int:
@@ -16,11 +17,14 @@ def main() -> int:
         except ImportError:
             missing.append(name)
     if missing:
-        print(f"could not run: labkit needs {' and '.join(missing)}: "
-              'pip install "trainium-labs[labs]"\n(the simulator alone, nkisim, needs neither)',
-              file=sys.stderr)
+        print(
+            f"could not run: labkit needs {' and '.join(missing)}: "
+            'pip install "trainium-labs[labs]"\n(the simulator alone, nkisim, needs neither)',
+            file=sys.stderr,
+        )
         return 2
-    from .cli import main as run
+    from .commands import main as run
+
     return run()
 
 

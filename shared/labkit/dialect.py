@@ -1,4 +1,5 @@
 """The two dialects of NKI that labs are written in."""
+
 from __future__ import annotations
 
 import json
@@ -20,7 +21,7 @@ def dialect_of(stem: str) -> str:
 
 
 def course_dialect(start: Path | None = None) -> str:
-    """Return the dialect of the students' repository around a folder; "" if there is none."""
+    """Return the dialect of the students' repository around a folder, or ""."""
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
         try:
@@ -32,8 +33,10 @@ def course_dialect(start: Path | None = None) -> str:
 
 
 def default_dialect(start: Path | None = None) -> tuple[str, str]:
-    """Return the dialect to take if nobody says, and why: the course's, else what the SDK speaks.
-    """
+    """Return the dialect to use by default, and why: the course's, else what the SDK speaks."""
     course = course_dialect(start)
-    return (course, "what this course writes") if course else \
-        (nkisim.installed_dialect(), "what the SDK here speaks")
+    return (
+        (course, "what this course writes")
+        if course
+        else (nkisim.installed_dialect(), "what the SDK here speaks")
+    )

@@ -1,4 +1,5 @@
 """The one evaluator: run a lab's cases on a backend and judge them. Labs add no code here."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from .backends import ORDER, SHUFFLE
-from .child import job_of
-from .compare import AnyArgmax, Comparison, compare
-from .diagnose import Alternative
 from .inputs import dtype_of, make_inputs
 from .load import load_module
 from .mistakes import Mistakes
+from .run.backends import ORDER, SHUFFLE
+from .run.child import job_of
+from .run.compare import AnyArgmax, Comparison, compare
+from .run.diagnose import Alternative
+from .run.worker import Worker
 from .spec import Case, Lab, MustFailNumerically, MustRaise, RubricLine, SpecError
-from .worker import Worker
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "could not run"
 
@@ -42,30 +43,47 @@ class Outcome:
 
     @property
     def meets_threshold(self) -> bool | None:
-        """Tell whether the latency is within the case's threshold; None if not known."""
+        """Return whether the latency is within the case's threshold; None if not known."""
         return self.within(self.case.threshold_us)
 
     def within(self, limits: Mapping[str, float]) -> bool | None:
-        """Tell whether the latency is within a limit by target; None if either is not known."""
+        """Return whether the latency is within a limit by target; None if either is not known."""
         if self.target not in limits or self.latency is None:
             return None
         return self.latency[f"p{self.case.percentile}"] <= limits[self.target]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record for results.json."""
-        return {"case": self.case.name, "kernel": self.case.kernel, "target": self.target,
-                "status": self.status, "text": self.text,
-                "comparisons": [c.to_dict() for c in self.comparisons], "error": self.error,
-                "findings": self.findings, "stats": self.stats, "latency_us": self.latency,
-                "latency_kind": self.latency_kind,
-                "threshold_us": self.case.threshold_us.get(self.target),
-                "meets_threshold": self.meets_threshold, "seconds": round(self.seconds, 4)}
+        return {
+            "case": self.case.name,
+            "kernel": self.case.kernel,
+            "target": self.target,
+            "status": self.status,
+            "text": self.text,
+            "comparisons": [c.to_dict() for c in self.comparisons],
+            "error": self.error,
+            "findings": self.findings,
+            "stats": self.stats,
+            "latency_us": self.latency,
+            "latency_kind": self.latency_kind,
+            "threshold_us": self.case.threshold_us.get(self.target),
+            "meets_threshold": self.meets_threshold,
+            "seconds": round(self.seconds, 4),
+        }
 
 
-def evaluate(lab: Lab, runs: Iterable[tuple[Case, str]], *, backend: str = "sim",
-             seed: int | None = None, in_process: bool = False, kernels: Path | None = None,
-             profile: str = "", measure: bool = False, time_limit: float | None = None,
-             ) -> Iterator[Outcome]:
+def evaluate(
+    lab: Lab,
+    runs: Iterable[tuple[Case, str]],
+    *,
+    backend: str = "sim",
+    seed: int | None = None,
+    in_process: bool = False,
+    kernels: Path | None = None,
+    profile: str = "",
+    measure: bool = False,
+    time_limit: float | None = None,
+) -> Iterator[Outcome]:
     """Run (case, target) pairs and yield an outcome each, in order.
 
     The kernels (default: the lab's, in its dialect) run in one child process per call; the verdict
@@ -78,11 +96,18 @@ def evaluate(lab: Lab, runs: Iterable[tuple[Case, str]], *, backend: str = "sim"
     references = References(load_module(lab.folder / "reference.py"), seed)
     with Worker(backend, in_process) as worker:
         for case, target in runs:
-            request = job_of(case, kernels=str(kernels), backend=backend, target=target, seed=seed,
-                             dialect=lab.dialect,
-                             measure=measure or case.measure or target in case.threshold_us,
-                             profile=profile.replace("{case}", case.name),
-                             limit_us=case.threshold_us.get(target), one_core=True)
+            request = job_of(
+                case,
+                kernels=str(kernels),
+                backend=backend,
+                target=target,
+                seed=seed,
+                dialect=lab.dialect,
+                measure=measure or case.measure or target in case.threshold_us,
+                profile=profile.replace("{case}", case.name),
+                limit_us=case.threshold_us.get(target),
+                one_core=True,
+            )
             job = worker.send(request)
             # the reference is computed while the child runs the kernel
             expected = references.of(case) if not isinstance(case.expect, MustRaise) else ()
@@ -91,9 +116,9 @@ def evaluate(lab: Lab, runs: Iterable[tuple[Case, str]], *, backend: str = "sim"
 
 
 class References:
-    """Computes expected outputs; keeps the last, as neighbours in a fleet often share it.
+    """Compute expected outputs; keep the last one, which neighbours in a fleet often share.
 
-    `module`: the lab's reference.py; the lab's known mistakes lie beside it.
+    `module`: the lab's reference.py; the lab's known mistakes lie next to it.
     """
 
     def __init__(self, module: ModuleType, seed: int):
@@ -116,7 +141,8 @@ class References:
         function = getattr(self.module, case.reference, None)
         if not callable(function):
             raise SpecError(f"case {case.name}: reference.py has no {case.reference}")
-        return function
+        found: Callable[..., Any] = function
+        return found
 
     def mistakes(self, case: Case, output: int, worst: tuple[int, ...]) -> list[Alternative]:
         """Return what the output would be with the mistakes that are known of the case's lab.
@@ -132,20 +158,43 @@ class References:
                 if i != j and (one.shape, one.dtype) == (other.shape, other.dtype):
                     result = self.of(case, (i, j))[output]
                     if isinstance(result, np.ndarray):
-                        found.append(Alternative(
-                            f"input {i} was overwritten by input {j} before it was used (two tiles "
-                            "at one address?)", result, kind="aliasing"))
-        return found + self._known.alternatives(case.reference, self._function(case),
-                                                make_inputs(case, self.seed), dict(case.kwargs),
-                                                output, worst)
+                        found.append(
+                            Alternative(
+                                f"input {i} was overwritten by input {j} before it was used "
+                                "(two tiles at one address?)",
+                                result,
+                                kind="aliasing",
+                            )
+                        )
+        return found + self._known.alternatives(
+            case.reference,
+            self._function(case),
+            make_inputs(case, self.seed),
+            dict(case.kwargs),
+            output,
+            worst,
+        )
 
 
-def judge(case: Case, target: str, reply: dict[str, Any], expected: tuple[Any, ...],
-          references: References) -> Outcome:
+def judge(
+    case: Case,
+    target: str,
+    reply: dict[str, Any],
+    expected: tuple[Any, ...],
+    references: References,
+) -> Outcome:
     """Turn a child's reply into a verdict."""
-    outcome = Outcome(case, target, FAILED, "", findings=reply.get("findings", []),
-                      stats=reply.get("stats", {}), latency=reply.get("latency"),
-                      seconds=reply.get("seconds", 0.0), printed=reply.get("printed", ""))
+    outcome = Outcome(
+        case,
+        target,
+        FAILED,
+        "",
+        findings=reply.get("findings", []),
+        stats=reply.get("stats", {}),
+        latency=reply.get("latency"),
+        seconds=reply.get("seconds", 0.0),
+        printed=reply.get("printed", ""),
+    )
     if outcome.latency:
         outcome.latency_kind = reply.get("latency_kind")
     error = reply.get("error")
@@ -167,8 +216,9 @@ def _several(outputs: Any) -> tuple[Any, ...]:
     return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
-def _judge_shuffled(outcome: Outcome, again: Any, expected: tuple[Any, ...],
-                    references: References) -> None:
+def _judge_shuffled(
+    outcome: Outcome, again: Any, expected: tuple[Any, ...], references: References
+) -> None:
     """Fail a case whose result is right in one order of iterations only, and say why.
 
     `again`: the outputs of another order, or the text of the error that it ended in.
@@ -180,21 +230,35 @@ def _judge_shuffled(outcome: Outcome, again: Any, expected: tuple[Any, ...],
         _judge_outputs(other, _several(again), expected, references)
     if other.status == PASSED:
         return
-    met = next((f for f in outcome.findings if f["id"] in ORDER and f["severity"] == "warning"),
-               {"id": "", "text": "Run-time indices choose what iterations write: two of them "
-                "choose the same", "where": ""})
+    met = next(
+        (f for f in outcome.findings if f["id"] in ORDER and f["severity"] == "warning"),
+        {
+            "id": "",
+            "text": "Run-time indices choose what iterations write: two of them choose the same",
+            "where": "",
+        },
+    )
     outcome.status, outcome.comparisons = FAILED, other.comparisons
-    outcome.text = ("the result is right here by luck: with iterations in another order and DMAs "
-                    f"that take longer ({SHUFFLE}=1), {other.text}. {met['id']} {met['text']}")
+    outcome.text = (
+        "the result is right here by luck: with iterations in another order and DMAs "
+        f"that take longer ({SHUFFLE}=1), {other.text}. {met['id']} {met['text']}"
+    )
     outcome.detail = "\n".join(filter(None, (outcome.text, met["where"], "", other.detail)))
 
 
 def _judge_findings(outcome: Outcome) -> None:
-    """Fail a case with right results that the chip need not give: an error among the findings."""
+    """Fail a case with right results that the chip need not give: an error among the findings.
+
+    Graders mark as such what AWS's compiler refuses ("refused"), whatever its severity.
+    """
     wrong = next((f for f in outcome.findings if f["severity"] == "error"), None)
     if wrong is not None:
         outcome.status = FAILED
-        outcome.text = f"the result is right here by luck: {wrong['id']} {wrong['text']}"
+        outcome.text = (
+            "AWS's compiler refuses this kernel"
+            if wrong.get("refused")
+            else "the result is right here by luck"
+        ) + f": {wrong['id']} {wrong['text']}"
         outcome.detail = "\n".join(filter(None, (outcome.text, wrong["where"])))
 
 
@@ -212,24 +276,30 @@ def _judge_error(outcome: Outcome, error: dict[str, Any]) -> None:
     elif isinstance(expect, MustRaise):
         outcome.text = f"ended in another error than {expect.error}"
     else:
-        outcome.text = _first_line(error["text"])      # the simulator's begins with the rule's id
+        outcome.text = _first_line(error["text"])  # the simulator's begins with the rule's id
 
 
 def _first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "an error")
 
 
-def _judge_outputs(outcome: Outcome, outputs: tuple[Any, ...], expected: tuple[Any, ...],
-                   references: References) -> None:
+def _judge_outputs(
+    outcome: Outcome, outputs: tuple[Any, ...], expected: tuple[Any, ...], references: References
+) -> None:
     case = outcome.case
     if len(outputs) != len(expected):
-        outcome.text = (f"the kernel returned {len(outputs)} outputs; the reference has "
-                        f"{len(expected)}")
+        outcome.text = (
+            f"the kernel returned {len(outputs)} outputs; the reference has {len(expected)}"
+        )
         return
     dtype = dtype_of(case.output_dtype or case.inputs[0].dtype)
     for place, (wanted, given) in enumerate(zip(expected, outputs)):
-        options: dict[str, Any] = {"accumulate": case.accumulate, "roundings": case.roundings,
-                                   "dtype": None if isinstance(wanted, AnyArgmax) else dtype}
+        options: dict[str, Any] = {
+            "accumulate": case.accumulate,
+            "roundings": case.roundings,
+            "functions": case.functions,
+            "dtype": None if isinstance(wanted, AnyArgmax) else dtype,
+        }
         result = compare(wanted, given, **options)
         if result.wrong:
             mistakes = references.mistakes(case, place, result.worst)
@@ -280,8 +350,11 @@ def score(lab: Lab, outcomes: Iterable[Outcome]) -> list[tuple[RubricLine, float
     for outcome in outcomes:
         by_name.setdefault(outcome.case.name, []).append(outcome)
         targets.add(outcome.target)
-    return [(line, *_score_line(line, by_name)) for line in lab.rubric
-            if not line.target or line.target in targets]
+    return [
+        (line, *_score_line(line, by_name))
+        for line in lab.rubric
+        if not line.target or line.target in targets
+    ]
 
 
 def _score_line(line: RubricLine, by_name: dict[str, list[Outcome]]) -> tuple[float | None, str]:
@@ -310,6 +383,9 @@ def _score_line(line: RubricLine, by_name: dict[str, list[Outcome]]) -> tuple[fl
 
 def _speeds(runs: Iterable[Outcome]) -> str:
     """Return latency and threshold of each run, and whether the latency is measured."""
-    return "; ".join(f"{o.latency_kind} {o.latency[f'p{o.case.percentile}']:,.0f} of "
-                     f"{o.case.threshold_us[o.target]:,.0f} us"
-                     for o in runs if o.latency is not None)
+    return "; ".join(
+        f"{o.latency_kind} {o.latency[f'p{o.case.percentile}']:,.0f} of "
+        f"{o.case.threshold_us[o.target]:,.0f} us"
+        for o in runs
+        if o.latency is not None
+    )

@@ -1,4 +1,5 @@
 """Replace a file at once, on Windows as well, where readers keep it from that."""
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,5 @@
 """Inputs of a case from a seed: the same arrays on every machine and in every process."""
+
 from __future__ import annotations
 
 import ctypes
@@ -7,6 +8,7 @@ import os
 import sys
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +21,12 @@ def dtype_of(name: str) -> np.dtype:
         return np.dtype(name)
     except TypeError:
         import ml_dtypes
+
         kind = getattr(ml_dtypes, name, None)
         if kind is None:
             raise SpecError(f"unknown dtype {name!r}") from None
-        return np.dtype(kind)
+        found: np.dtype[Any] = np.dtype(kind)
+        return found
 
 
 #: How often the inputs lie in memory while a case runs: here and in the process of the kernel, as
@@ -47,9 +51,11 @@ def check_memory(case: Case) -> None:
     size = sum(math.prod(t.shape) * dtype_of(t.dtype).itemsize for t in case.inputs)
     there = machine_memory()
     if there is not None and COPIES * size > there:
-        raise SpecError(f"case {case.name}: the inputs have {size / 1e9:,.3g} GB and are needed "
-                        f"about {COPIES} times; this machine has {there / 1e9:,.3g} GB of memory. "
-                        "Try a smaller size")
+        raise SpecError(
+            f"case {case.name}: the inputs have {size / 1e9:,.3g} GB and are needed "
+            f"about {COPIES} times; this machine has {there / 1e9:,.3g} GB of memory. "
+            "Try a smaller size"
+        )
 
 
 def make_inputs(case: Case, seed: int) -> list[np.ndarray]:
@@ -82,11 +88,14 @@ def load_array(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarra
     try:
         array = np.load(path, allow_pickle=False)
     except FileNotFoundError:
-        raise SpecError(f"there is no file {path.name} in {path.parent}; reference.py "
-                        "--store-data writes it") from None
+        raise SpecError(
+            f"there is no file {path.name} in {path.parent}; reference.py --store-data writes it"
+        ) from None
     except (OSError, ValueError) as error:
         raise SpecError(f"{path} is not a NumPy array file ({error})") from None
     if array.dtype != dtype or array.shape != shape:
-        raise SpecError(f"{path} holds {array.dtype} of shape {array.shape}; expected "
-                        f"{dtype} of shape {shape}")
-    return array
+        raise SpecError(
+            f"{path} holds {array.dtype} of shape {array.shape}; expected {dtype} of shape {shape}"
+        )
+    data: np.ndarray[Any, Any] = array
+    return data

@@ -1,4 +1,5 @@
-"""Find labs by folder and load their files by path (nobody imports a lab as a package)."""
+"""Find labs by folder and load their files by path (labs are not imported as packages)."""
+
 from __future__ import annotations
 
 import importlib.util
@@ -51,8 +52,10 @@ def labs_root(start: Path | None = None) -> Path:
     if os.environ.get("LABKIT_LABS"):
         return Path(os.environ["LABKIT_LABS"])
     here = (start or Path.cwd()).resolve()
-    for folder in (*(p / "labs" for p in (here, *here.parents)),
-                   Path(__file__).resolve().parents[2] / "labs"):
+    for folder in (
+        *(p / "labs" for p in (here, *here.parents)),
+        Path(__file__).resolve().parents[2] / "labs",
+    ):
         if folder.is_dir():
             return folder
     raise SpecError("there is no folder `labs` here or above; run this inside the repository")

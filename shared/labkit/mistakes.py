@@ -1,6 +1,6 @@
 """What students get wrong in a lab, as data: each mistake computes what it would have given.
 
-A lab declares them in `mistakes.py` beside its `reference.py`:
+A lab declares them in `mistakes.py`, next to its `reference.py`:
 
     MISTAKES = {"matmul": (Mistake("the bias is missing", without_bias), ...)}
     PARTS = {"matmul": first_rows}
@@ -8,6 +8,7 @@ A lab declares them in `mistakes.py` beside its `reference.py`:
 by the name of the reference function. A failed output is compared with all of them, and the report
 names those that agree with it.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -17,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from .compare import AnyArgmax
-from .diagnose import Alternative
 from .load import load_module
+from .run.compare import AnyArgmax
+from .run.diagnose import Alternative
 
 FILE = "mistakes.py"
 
@@ -58,9 +59,15 @@ class Mistakes:
         module = load_module(folder / FILE)
         return cls(module.MISTAKES, getattr(module, "PARTS", {}))
 
-    def alternatives(self, reference: str, right: Callable[..., Any], inputs: Sequence[np.ndarray],
-                     kwargs: dict[str, Any], output: int, worst: tuple[int, ...],
-                     ) -> list[Alternative]:
+    def alternatives(
+        self,
+        reference: str,
+        right: Callable[..., Any],
+        inputs: Sequence[np.ndarray],
+        kwargs: dict[str, Any],
+        output: int,
+        worst: tuple[int, ...],
+    ) -> list[Alternative]:
         """Return what each mistake gives for output number `output`, near its element `worst`."""
         if reference not in self.of:
             return []
@@ -84,8 +91,7 @@ TILE = 128  # the side of the square that the Tensor Engine transposes
 
 
 def turn_tiles(x: np.ndarray, tile: int = TILE) -> np.ndarray | None:
-    """Transpose each tile x tile square of the first two axes where it is; None if they don't fit.
-    """
+    """Transpose each tile x tile square of the first two axes in place; None if they don't fit."""
     rows, columns, *rest = x.shape
     if rows % tile or columns % tile:
         return None
@@ -109,9 +115,14 @@ def _turn_in_place(right: Callable[..., Any], x: np.ndarray) -> np.ndarray | Non
 
 #: of a kernel that transposes a matrix tile by tile
 TRANSPOSES = (
-    Mistake("the matrix is not transposed: its elements are where they were",
-            lambda right, x: x.reshape(x.shape[::-1])),
+    Mistake(
+        "the matrix is not transposed: its elements are where they were",
+        lambda right, x: x.reshape(x.shape[::-1]),
+    ),
     Mistake("the tiles are where they belong, but inside no tile is transposed", _move_tiles),
-    Mistake("each tile is transposed inside, but stored where it came from: row and column of the "
-            "tile must be exchanged as well", _turn_in_place),
+    Mistake(
+        "each tile is transposed inside, but stored where it came from: row and column of the "
+        "tile must be exchanged as well",
+        _turn_in_place,
+    ),
 )

@@ -1,4 +1,5 @@
 """What a person sees: progress with a time to go, one table, and the reports of failures."""
+
 from __future__ import annotations
 
 import os
@@ -28,10 +29,10 @@ from .spec import Case, Lab, MustFailNumerically, MustRaise, Passes, RubricLine
 from .tolerance import tolerance
 
 _STYLE = {PASSED: "green", FAILED: "red", NOT_RUN: "yellow"}
-_SEVERITIES = {"error": "red", "warning": "yellow", "note": "blue"}      # worst first
+_SEVERITIES = {"error": "red", "warning": "yellow", "note": "blue"}  # worst first
 
 
-def print_what_can_be() -> None:
+def replace_unencodable_output() -> None:
     """Let standard output show as `?` what its encoding lacks: reports quote lines and paths.
 
     In a pipe or a file that is Windows' 8-bit encoding, and one arrow in a kernel's comment would
@@ -49,14 +50,22 @@ def terminal() -> Console:
 
 def progress(console: Console) -> Progress:
     """Return a progress bar over cases; silent where the output is not a terminal."""
-    return Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-                    TextColumn("elapsed"), TimeElapsedColumn(), TextColumn("to go"),
-                    TimeRemainingColumn(), console=console, transient=True,
-                    disable=not console.is_terminal)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("elapsed"),
+        TimeElapsedColumn(),
+        TextColumn("to go"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
 
 
 def expectation(case: Case) -> str:
-    """Return in a word what a case must be."""
+    """Return the outcome that a case must have, in one word."""
     if isinstance(case.expect, MustRaise):
         return "refused"
     return "wrong" if isinstance(case.expect, MustFailNumerically) else "right"
@@ -79,8 +88,9 @@ def show_table(console: Console, table: Table) -> None:
     others = [[str(cell) for cell in column.cells] for column in table.columns[1:]]
     for name, *cells in zip(names.cells, *others):
         console.print(name, soft_wrap=True)
-        values = [f"{column.header} {cell}" for column, cell in zip(table.columns[1:], cells)
-                  if cell]
+        values = [
+            f"{column.header} {cell}" for column, cell in zip(table.columns[1:], cells) if cell
+        ]
         if values:
             console.print(Padding(",  ".join(values), (0, 0, 0, 4), expand=False), highlight=False)
     if table.caption:
@@ -104,8 +114,12 @@ def summary_table(outcomes: Iterable[tuple[str, Outcome]]) -> Table:
             table.add_row(f"[bold]{lab}[/]")
             last = lab
         verdict = {o.target: f"[{_STYLE[o.status]}]{o.status}[/]" + _latency(o) for o in runs}
-        table.add_row(case, expectation(runs[0].case),
-                      *(verdict.get(target, "-") for target in targets), *_counts(runs))
+        table.add_row(
+            case,
+            expectation(runs[0].case),
+            *(verdict.get(target, "-") for target in targets),
+            *_counts(runs),
+        )
     return table
 
 
@@ -119,9 +133,11 @@ def _counts(runs: Sequence[Outcome]) -> tuple[str, str, str]:
     """Return instruction and DMA counts (both if the targets differ) and the wall time."""
     instructions = {sum(o.stats["instructions"].values()) for o in runs if o.stats}
     transfers = {o.stats["dma_transfers"] for o in runs if o.stats}
-    return ("/".join(f"{n:,}" for n in sorted(instructions)) or "-",
-            "/".join(f"{n:,}" for n in sorted(transfers)) or "-",
-            f"{sum(o.seconds for o in runs):.2f}")
+    return (
+        "/".join(f"{n:,}" for n in sorted(instructions)) or "-",
+        "/".join(f"{n:,}" for n in sorted(transfers)) or "-",
+        f"{sum(o.seconds for o in runs):.2f}",
+    )
 
 
 def show_failures(console: Console, outcomes: Iterable[Outcome]) -> None:
@@ -142,8 +158,11 @@ def show_failures(console: Console, outcomes: Iterable[Outcome]) -> None:
         console.print(escape(report), highlight=False, soft_wrap=True)
         show_findings(console, o)
         if o.printed:
-            console.print("printed by the kernel:\n" + escape(_tail(o.printed)), highlight=False,
-                          soft_wrap=True)
+            console.print(
+                "printed by the kernel:\n" + escape(_tail(o.printed)),
+                highlight=False,
+                soft_wrap=True,
+            )
 
 
 def show_printed(console: Console, outcomes: Sequence[Outcome]) -> None:
@@ -152,10 +171,16 @@ def show_printed(console: Console, outcomes: Sequence[Outcome]) -> None:
     for o in outcomes:
         if o.status != PASSED or not o.printed:
             continue
-        console.print(f"\n{o.case.name} on {o.target}, printed by the kernel:", highlight=False,
-                      soft_wrap=True)
-        console.print("  (the same as above)" if o.printed == last else
-                      escape(_tail(o.printed, lines)), highlight=False, soft_wrap=True)
+        console.print(
+            f"\n{o.case.name} on {o.target}, printed by the kernel:",
+            highlight=False,
+            soft_wrap=True,
+        )
+        console.print(
+            "  (the same as above)" if o.printed == last else escape(_tail(o.printed, lines)),
+            highlight=False,
+            soft_wrap=True,
+        )
         last = o.printed
 
 
@@ -163,9 +188,12 @@ def show_slow(console: Console, outcomes: Iterable[Outcome]) -> None:
     """Say of every case that is right and too slow by how much, and what to change first."""
     for o in outcomes:
         if o.status == PASSED and o.meets_threshold is False and o.latency:
-            console.print(f"\n[yellow]{o.case.name} on {o.target}: right, but too slow[/], "
-                          f"{o.latency_kind} {o.latency[f'p{o.case.percentile}']:,.0f} of "
-                          f"{o.case.threshold_us[o.target]:,.0f} us", highlight=False)
+            console.print(
+                f"\n[yellow]{o.case.name} on {o.target}: right, but too slow[/], "
+                f"{o.latency_kind} {o.latency[f'p{o.case.percentile}']:,.0f} of "
+                f"{o.case.threshold_us[o.target]:,.0f} us",
+                highlight=False,
+            )
             show_advice(console, o)
 
 
@@ -178,9 +206,11 @@ def show_advice(console: Console, outcome: Outcome) -> None:
 def show_findings(console: Console, outcome: Outcome) -> None:
     """Print what the simulator noticed, each finding once, worst first."""
     worst_first = sorted(outcome.findings, key=lambda f: list(_SEVERITIES).index(f["severity"]))
-    for text in dict.fromkeys(f"{f['severity']} {f['id']}: {f['text']}"
-                              + (f"\n  where  {f['where']}" if f["where"] else "")
-                              for f in worst_first):
+    for text in dict.fromkeys(
+        f"{f['severity']} {f['id']}: {f['text']}"
+        + (f"\n  where  {f['where']}" if f["where"] else "")
+        for f in worst_first
+    ):
         console.print(escape(text), highlight=False, soft_wrap=True)
 
 
@@ -195,22 +225,31 @@ def show_check(console: Console, outcomes: Iterable[Outcome], notes: bool = Fals
         for f in o.findings:
             if not notes and (f["severity"] == "note" or o.status != PASSED):
                 continue
-            key = f["severity"], f["id"], f["where"] or f["text"]    # shapes differ by case
+            key = f["severity"], f["id"], f["where"] or f["text"]  # shapes differ by case
             found.setdefault(key, (f, []))[1].append(f"{o.case.name} on {o.target}")
     if not found and not notes:
         return
     console.print()
     for (severity, id, _), (f, runs) in sorted(
-            found.items(), key=lambda item: (list(_SEVERITIES).index(item[0][0]), item[0][1:])):
+        found.items(), key=lambda item: (list(_SEVERITIES).index(item[0][0]), item[0][1:])
+    ):
         more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
-        console.print(f"[{_SEVERITIES[severity]}]{severity}[/] {id} {escape(f['text'])}\n"
-                      + escape(f"  where  {f['where']}\n" * bool(f["where"])
-                               + f"  in     {runs[0]}{more}\n"
-                               + f"  try    {f['try']}\n" * (f.get("try", "") not in f["text"])
-                               + f"  more   python -m nkisim explain {id}"),
-                      highlight=False, soft_wrap=True)
-    counts = [f"{n} {s}{'s' if n != 1 else ''}" for s in _SEVERITIES
-              if (n := sum(key[0] == s for key in found))]
+        console.print(
+            f"[{_SEVERITIES[severity]}]{severity}[/] {id} {escape(f['text'])}\n"
+            + escape(
+                f"  where  {f['where']}\n" * bool(f["where"])
+                + f"  in     {runs[0]}{more}\n"
+                + f"  try    {f['try']}\n" * (f.get("try", "") not in f["text"])
+                + f"  more   python -m nkisim explain {id}"
+            ),
+            highlight=False,
+            soft_wrap=True,
+        )
+    counts = [
+        f"{n} {s}{'s' if n != 1 else ''}"
+        for s in _SEVERITIES
+        if (n := sum(key[0] == s for key in found))
+    ]
     console.print(f"findings: {', '.join(counts) or 'none'}", highlight=False)
 
 
@@ -219,8 +258,12 @@ def show_stats(console: Console, outcome: Outcome) -> None:
 
     Under the name of the case: a writeup quotes them with it.
     """
-    table = Table(title=f"{outcome.case.name} on {outcome.target}", box=None,
-                  title_justify="left", show_header=False)
+    table = Table(
+        title=f"{outcome.case.name} on {outcome.target}",
+        box=None,
+        title_justify="left",
+        show_header=False,
+    )
     table.add_column()
     table.add_column(justify="right")
     for name, value in (outcome.latency or {}).items():
@@ -237,8 +280,9 @@ def show_stats(console: Console, outcome: Outcome) -> None:
         console.print(f"wrote {name}", highlight=False, soft_wrap=True, markup=False)
 
 
-def show_score(console: Console, lab: Lab,
-               lines: Sequence[tuple[RubricLine, float | None, str]]) -> None:
+def show_score(
+    console: Console, lab: Lab, lines: Sequence[tuple[RubricLine, float | None, str]]
+) -> None:
     """Print points per rubric line and why, a table per course."""
     for course in dict.fromkeys(line.course for line, _, _ in lines):
         mine = [entry for entry in lines if entry[0].course == course]
@@ -248,17 +292,23 @@ def show_score(console: Console, lab: Lab,
         which = f"{course or lab.name}" + ("" if lab.dialect == "beta1" else f", {lab.dialect}")
         table = Table(title=f"Points, {which}", title_justify="left", box=None)
         for name in ("for", "points", "of", "why"):
-            table.add_column(name, justify="right" if name in ("points", "of") else "left",
-                             overflow="fold")
+            table.add_column(
+                name, justify="right" if name in ("points", "of") else "left", overflow="fold"
+            )
         for line, points, why in run:
-            table.add_row(line.text, "-" if points is None else f"{points:g}", f"{line.points:g}",
-                          escape(why))
+            table.add_row(
+                line.text, "-" if points is None else f"{points:g}", f"{line.points:g}", escape(why)
+            )
         rest = [line for line, _, why in mine if why.startswith("not run")]
         if rest:
-            table.add_row(f"{len(rest)} more", "-", f"{sum(line.points for line in rest):g}",
-                          "not run")
-        table.add_row("together", f"{sum(points or 0 for _, points, _ in mine):g}",
-                      f"{sum(line.points for line, _, _ in mine):g}")
+            table.add_row(
+                f"{len(rest)} more", "-", f"{sum(line.points for line in rest):g}", "not run"
+            )
+        table.add_row(
+            "together",
+            f"{sum(points or 0 for _, points, _ in mine):g}",
+            f"{sum(line.points for line, _, _ in mine):g}",
+        )
         console.print(table)
 
 
@@ -277,10 +327,12 @@ def show_steps(console: Console, lab: Lab, outcomes: Sequence[Outcome]) -> None:
             continue
         state = step_state(mine)
         color = {"passing": "green", "failing": "red"}.get(state, "yellow")
-        points = one_course * sum(line.points for line in lab.rubric
-                                  if set(line.cases) <= set(step.cases))
-        table.add_row(str(step.number), step.section, f"[{color}]{state}[/]",
-                      f"{points:g}" if points else "-")
+        points = one_course * sum(
+            line.points for line in lab.rubric if set(line.cases) <= set(step.cases)
+        )
+        table.add_row(
+            str(step.number), step.section, f"[{color}]{state}[/]", f"{points:g}" if points else "-"
+        )
     if table.row_count:
         console.print(table)
 
@@ -301,17 +353,26 @@ def case_table(lab: Lab) -> Table:
         table.add_column(name, overflow="fold")
     for case in lab.cases:
         dtype = dtype_of(case.output_dtype or case.inputs[0].dtype)
-        limit = tolerance(dtype, case.accumulate, np.ones(1), case.roundings)
-        limits = [f"{target} {us:g} us p{case.percentile}"
-                  for target, us in case.threshold_us.items()]
-        table.add_row(case.name, " ".join("x".join(map(str, t.shape)) for t in case.inputs)
-                      + f" {case.inputs[0].dtype}", str(case.accumulate), f"{limit.rtol:.1e}",
-                      f"{limit.atol:.1e}", ", ".join(limits) or "-", ", ".join(case.fleets))
-    table.caption = ("|actual - expected| <= rtol |expected| + atol. rtol: two units of rounding "
-                     "to the output dtype. atol: 8 x 2^-24 x sqrt(terms summed) x the root mean "
-                     "square of the expected output, the random walk of fp32 sums. Zero: values "
-                     "are only moved, and must be equal bit by bit. labkit/tolerance.py derives "
-                     "it; nothing is tuned per case.")
+        limit = tolerance(dtype, case.accumulate, np.ones(1), case.roundings, case.functions)
+        limits = [
+            f"{target} {us:g} us p{case.percentile}" for target, us in case.threshold_us.items()
+        ]
+        table.add_row(
+            case.name,
+            " ".join("x".join(map(str, t.shape)) for t in case.inputs) + f" {case.inputs[0].dtype}",
+            str(case.accumulate),
+            f"{limit.rtol:.1e}",
+            f"{limit.atol:.1e}",
+            ", ".join(limits) or "-",
+            ", ".join(case.fleets),
+        )
+    table.caption = (
+        "|actual - expected| <= rtol |expected| + atol. rtol: two units of rounding "
+        "to the output dtype. atol: 8 x 2^-24 x sqrt(terms summed) x the root mean "
+        "square of the expected output, the random walk of fp32 sums. Zero: values "
+        "are only moved, and must be equal bit by bit. labkit/tolerance.py derives "
+        "it; nothing is tuned per case."
+    )
     table.caption_justify = "left"
     return table
 
@@ -327,5 +388,9 @@ def _tail(text: str, lines: int = 20) -> str:
     all_lines = text.splitlines()
     if len(all_lines) <= lines:
         return text
-    return "\n".join([f"... ({len(all_lines) - lines} lines before; --in-process shows all)",
-                      *all_lines[-lines:]])
+    return "\n".join(
+        [
+            f"... ({len(all_lines) - lines} lines before; --in-process shows all)",
+            *all_lines[-lines:],
+        ]
+    )

@@ -3,6 +3,7 @@
 Plain frozen dataclasses: a spec is Python written by staff, so nothing is parsed and no
 validation library is needed; what can be wrong with it is checked in `__post_init__`.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -13,8 +14,9 @@ from typing import Any
 import nkisim
 
 from .dialect import KERNELS
+from .tolerance import ERRORS
 
-#: every generation that can be simulated, and those that a fleet runs on unless told otherwise:
+#: every generation that can be simulated, and those that a fleet runs on by default:
 #: the ones that labs have thresholds for
 TARGETS: tuple[str, ...] = nkisim.TARGETS
 FLEET_TARGETS = ("trn1", "trn2")
@@ -25,7 +27,7 @@ TIME_LIMIT_S, COMPILED_LIMIT_S = 60.0, 900.0
 
 
 def time_limit(products: float) -> float:
-    """Return the seconds that a case of so many products may run: 30 for each 10^10, and 60."""
+    """Return the time limit of a case in seconds: 60, and 30 for each 10^10 products."""
     return TIME_LIMIT_S + 30 * (products // 1e10)
 
 
@@ -87,13 +89,17 @@ class Case:
     `kwargs` go to kernel and reference, `kernel_kwargs` to the kernel alone, and `constants`
     replace module-level names of kernels.py for this run. `reference` names a function of
     reference.py. `accumulate` is the length of the longest sum behind one output element (0: the
-    values are only moved) and `roundings` how often a value is rounded to the output dtype;
+    values are only moved), `roundings` how often a value is rounded to the output dtype, and
+    `functions` what the chip computes with an error of its own ("exp", "sigmoid", "matmul");
     together they determine the tolerance (`labkit.tolerance`). Outputs must have `output_dtype`
     (default: that of the first input). `hw_options` go to `nki.baremetal` on the chip. `fleets` are
     the named groups of cases that it belongs to. `threshold_us` is the latency, by target, that
     full credit asks for, and `relaxed_us` what a part of it asks for; both of `percentile`.
-    `measure` asks for a latency also where there is no threshold. `timeout_s` is how many seconds
-    the kernel may run in simulation; compiled, it may take `COMPILED_LIMIT_S` at least.
+    `measure` asks for a latency also where there is no threshold. `flops` (two for a product and
+    its addition) and `reads` (the share of the input bytes) are what every right kernel has to do
+    at least: the grader refuses a time in which no chip can (`nkisim.least_us`). `timeout_s` is how
+    many seconds the kernel may run in simulation; compiled, it may take `COMPILED_LIMIT_S` at
+    least.
     """
 
     name: str
@@ -105,6 +111,7 @@ class Case:
     constants: Mapping[str, Any] = field(default_factory=dict)
     accumulate: int = 1
     roundings: int = 1
+    functions: tuple[str, ...] = ()
     output_dtype: str | None = None
     expect: Expect = Passes()
     targets: tuple[str, ...] = TARGETS
@@ -115,12 +122,19 @@ class Case:
     percentile: int = 50
     measure: bool = False
     timeout_s: float = TIME_LIMIT_S
+    flops: float = 0.0
+    reads: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.inputs:
             raise SpecError(f"case {self.name}: a kernel needs at least one input")
         if self.accumulate < 0 or self.roundings < 1:
             raise SpecError(f"case {self.name}: accumulate must be >= 0 and roundings >= 1")
+        if strange := sorted(set(self.functions) - set(ERRORS)):
+            raise SpecError(
+                f"case {self.name}: no error is known of {strange[0]!r}; functions "
+                f"are {', '.join(ERRORS)}"
+            )
         unknown = set(self.targets) - set(TARGETS)
         if unknown:
             raise SpecError(f"case {self.name}: unknown target {sorted(unknown)[0]!r}")
@@ -168,7 +182,7 @@ class Lab:
     steps: tuple[Step, ...] = ()
     editable: tuple[str, ...] = ("kernels.py",)
     seed: int = 149
-    dialect: str = "beta1"      # which of the kernel files is meant: see `speaking`
+    dialect: str = "beta1"  # which of the kernel files is meant: see `speaking`
 
     def __post_init__(self) -> None:
         names = [case.name for case in self.cases]
@@ -178,13 +192,17 @@ class Lab:
         for line in self.rubric:
             for name in line.cases:
                 if name not in names:
-                    raise SpecError(f"lab {self.name}: rubric line {line.text!r} names the case "
-                                    f"{name!r}, which does not exist")
+                    raise SpecError(
+                        f"lab {self.name}: rubric line {line.text!r} names the case "
+                        f"{name!r}, which does not exist"
+                    )
         for step in self.steps:
             for name in step.cases:
                 if name not in names:
-                    raise SpecError(f"lab {self.name}: step {step.number} names the case {name!r}, "
-                                    "which does not exist")
+                    raise SpecError(
+                        f"lab {self.name}: step {step.number} names the case {name!r}, "
+                        "which does not exist"
+                    )
 
     @property
     def kernels(self) -> Path:
@@ -211,9 +229,15 @@ class Lab:
         """Return the lab with its kernels of a dialect; raise SpecError if there are none."""
         if dialect not in self.dialects:
             others = " and ".join(KERNELS[d] for d in self.dialects)
-            raise SpecError(f"there is no file {self.folder / KERNELS[dialect]}"
-                            + (f"; the kernels of this lab are in {others} (--dialect "
-                               f"{' or '.join(self.dialects)})" if others else ""))
+            raise SpecError(
+                f"there is no file {self.folder / KERNELS[dialect]}"
+                + (
+                    f"; the kernels of this lab are in {others} (--dialect "
+                    f"{' or '.join(self.dialects)})"
+                    if others
+                    else ""
+                )
+            )
         return replace(self, dialect=dialect)
 
     def fleet(self, name: str, target: str) -> list[Case]:
@@ -226,6 +250,7 @@ class Lab:
             if case.name == name:
                 return case
         import difflib
+
         near = difflib.get_close_matches(name, [c.name for c in self.cases], n=3, cutoff=0.3)
         hint = f" Did you mean {', '.join(near)}?" if near else ""
         raise SpecError(f"lab {self.name} has no case {name!r}.{hint}")

@@ -11,7 +11,12 @@ negligible and only the kernel's roundings remain:
 * **Rounding to the output dtype** (unit roundoff u: 2^-24 fp32, 2^-11 fp16, 2^-8 bf16), once
   for each time the value is stored in it. This part is relative to the element.
 
-    |actual - expected|  <=  S * u32 * sqrt(K) * R  +  2 * roundings * u * |expected|  +  tiny
+* **Functions.** The chip computes activation functions from tables, and products of float32 in
+  several passes. Each that an output goes through adds up to E of R, as published for chips
+  (ERRORS), and of the element where that is larger; a case names them.
+
+    |actual - expected|  <=  (S * u32 * sqrt(K) + 2 * sum of E) * R
+                             +  (2 * roundings * u + sum of E) * |expected|  +  tiny
 
 S = 8: among the 10^8 elements of the largest case a Gaussian error passes 6 sigma about once in
 five runs, and 8 sigma in none. The factor 2 leaves room for a rounding that lands on the wrong
@@ -20,17 +25,22 @@ only moved: then the outputs must be equal bit by bit. Integer outputs must be e
 `tiny` is the smallest subnormal of the output dtype. Real errors are far outside: one missing
 term of a sum of K is off by about R / K, which in fp32 exceeds the tolerance for every K < 10^4.
 """
+
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 SAFETY = 8.0
+#: Largest errors of chips that were published, in units of the root mean square of the result
+#: (docs/numerics.md): of rows of softmax, of a sigmoid, and of matmuls of float32.
+ERRORS = {"exp": 4.8e-5, "sigmoid": 2e-6, "matmul": 3e-6}
 #: Unit roundoff of the accumulator: PSUM and the vector engines compute in fp32.
-U_ACCUMULATE = 2.0 ** -24
+U_ACCUMULATE = 2.0**-24
 
 
 @dataclass(frozen=True)
@@ -50,7 +60,8 @@ def _finfo(dtype: np.dtype) -> Any:
     if dtype.kind == "f" and dtype.isbuiltin == 1:
         return np.finfo(dtype)
     import ml_dtypes
-    return ml_dtypes.finfo(dtype)
+
+    return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
 
 
 def unit_roundoff(dtype: np.dtype) -> float:
@@ -63,12 +74,12 @@ def _tiny(dtype: np.dtype) -> float:
 
 
 def is_number(dtype: np.dtype) -> bool:
-    """Tell whether a dtype holds real numbers: not text, dates, objects or complex numbers."""
+    """Return whether a dtype holds real numbers: not text, dates, objects or complex numbers."""
     return dtype.kind in "fiub" or dtype.type.__module__ == "ml_dtypes"
 
 
 def is_float(dtype: np.dtype) -> bool:
-    """Tell whether a dtype is floating point, including those of ml_dtypes."""
+    """Return whether a dtype is floating point, including those of ml_dtypes."""
     if dtype.kind == "f" or not is_number(dtype):
         return dtype.kind == "f"
     if dtype.kind in "iub":
@@ -80,14 +91,46 @@ def is_float(dtype: np.dtype) -> bool:
     return True
 
 
-def tolerance(dtype: np.dtype, accumulate: int, expected: np.ndarray,
-              roundings: int = 1) -> Tolerance:
-    """Return the tolerance for an output of `dtype` that sums `accumulate` terms (see above)."""
+def tolerance(
+    dtype: np.dtype,
+    accumulate: int,
+    expected: np.ndarray,
+    roundings: int = 1,
+    functions: Sequence[str] = (),
+) -> Tolerance:
+    """Return the tolerance for an output of `dtype` that sums `accumulate` terms (see above).
+
+    `functions`: those of ERRORS that an element goes through.
+    """
     dtype = np.dtype(dtype)
     if accumulate == 0 or not is_float(dtype):
         return Tolerance(0.0, 0.0)
+    more = sum(ERRORS[f] for f in functions)
+    share = SAFETY * U_ACCUMULATE * math.sqrt(accumulate) + 2 * more
+    return Tolerance(
+        rtol=2 * roundings * unit_roundoff(dtype) + more, atol=share * _rms(expected) + _tiny(dtype)
+    )
+
+
+def _rms(expected: np.ndarray) -> float:
+    """Return the root mean square of the finite elements."""
     flat = np.asarray(expected, dtype=np.float64).ravel()
     finite = flat[np.isfinite(flat)]
-    rms = math.sqrt(float(np.dot(finite, finite)) / finite.size) if finite.size else 0.0
-    return Tolerance(rtol=2 * roundings * unit_roundoff(dtype),
-                     atol=SAFETY * U_ACCUMULATE * math.sqrt(accumulate) * rms + _tiny(dtype))
+    return math.sqrt(float(np.dot(finite, finite)) / finite.size) if finite.size else 0.0
+
+
+def tighter_than_the_chip(error: float, expected: np.ndarray, functions: Sequence[str]) -> str:
+    """Return in words that an error is no larger than the chip's functions make; "" if it is.
+
+    `functions` are those that the tolerance has room for.
+    """
+    share = error / rms if (rms := _rms(expected)) else math.inf
+    more = [name for name, most in ERRORS.items() if name not in functions and share <= 2 * most]
+    if not more:
+        return ""
+    return (
+        f"; this is {share:.1e} of the root mean square, and a chip's own error is up to "
+        + ", ".join(f"{ERRORS[name]:.1e} ({name})" for name in more)
+        + ": if the kernel computes such a thing, the tolerance is tighter than the chip can "
+        "be, and functions= of the case gives it room"
+    )

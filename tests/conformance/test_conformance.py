@@ -1,8 +1,10 @@
 """The conformance program on checkouts made here: what is counted as what, and when it fails."""
+
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -54,42 +56,74 @@ def write(folder: Path, **files: str) -> Path:
 
 def commit(folder: Path) -> str:
     """Make a folder a git checkout and return its commit, 7 digits."""
+
     def git(*words: str) -> str:
-        return subprocess.run(["git", "-C", str(folder), "-c", "user.name=t", "-c",
-                               "user.email=t@example.org", *words], check=True,
-                              capture_output=True, text=True).stdout.strip()
+        return subprocess.run(
+            [
+                "git",
+                "-C",
+                str(folder),
+                "-c",
+                "user.name=t",
+                "-c",
+                "user.email=t@example.org",
+                *words,
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+
     git("init", "-q")
     git("add", "-A")
     git("commit", "-q", "-m", "one")
     return git("rev-parse", "HEAD")[:7]
 
 
-def run(sources: Path, *options: str, results: Path | None = None
-        ) -> subprocess.CompletedProcess[str]:
+def run(
+    sources: Path, *options: str, results: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run the program as a maintainer does."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "shared")])
     more = ["--results", str(results or sources.parent / "last.json")]
-    return subprocess.run([sys.executable, "-m", "conformance", "--sources", str(sources), *more,
-                           *options], capture_output=True, text=True, cwd=sources.parent,
-                          env={**os.environ, "PYTHONPATH": path}, timeout=300)
+    return subprocess.run(
+        [sys.executable, "-m", "conformance", "--sources", str(sources), *more, *options],
+        capture_output=True,
+        text=True,
+        cwd=sources.parent,
+        env={**os.environ, "PYTHONPATH": path},
+        timeout=300,
+    )
 
 
 def outcomes(results: Path, mode: str = "quick") -> dict[str, str]:
     """Return "checkout case" -> "outcome: reason" of the last run."""
     cases = json.loads(results.read_text())[f"{mode} cases"]
-    return {f"{job['checkout']} {r['case']}": f"{r['outcome']}: {r['reason']}"
-            for jobs in cases.values() for job in jobs for r in job["results"]}
+    return {
+        f"{job['checkout']} {r['case']}": f"{r['outcome']}: {r['reason']}"
+        for jobs in cases.values()
+        for job in jobs
+        for r in job["results"]
+    }
 
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory) -> tuple[Path, Path]:
     """Return sources with two checkouts of a course's layout, run, and the results."""
     sources = tmp_path_factory.mktemp("course") / "sources"
-    good = write(sources / "one+asst", part1__kernels=ADD + TRANSPOSE, part1__run_benchmark="",
-                 part2__conv2d=CONV_BY_HAND)
+    good = write(
+        sources / "one+asst",
+        part1__kernels=ADD + TRANSPOSE,
+        part1__run_benchmark="",
+        part2__conv2d=CONV_BY_HAND,
+    )
     commit(good)
-    write(sources / "two+asst", part1__run_benchmark="", part2__conv2d="def fused_conv2d_maxpool(:",
-          part1__kernels=ADD.replace("x + y", "x - y") + REFUSED)
+    write(
+        sources / "two+asst",
+        part1__run_benchmark="",
+        part2__conv2d="def fused_conv2d_maxpool(:",
+        part1__kernels=ADD.replace("x + y", "x - y") + REFUSED,
+    )
     results = sources.parent / "last.json"
     done = run(sources, "--suite", "CS149 2025", results=results)
     assert done.returncode == 0, done.stderr
@@ -122,7 +156,7 @@ def test_checkouts_stay_as_they_are(course):
 
 def test_counts_are_by_commit(course):
     counts = json.loads(course[1].read_text())["quick"]["CS149 2025"]
-    assert len(counts) == 2 and "" in counts        # one is no git checkout
+    assert len(counts) == 2 and "" in counts  # one is no git checkout
 
 
 @pytest.fixture
@@ -130,22 +164,36 @@ def accepted(tmp_path, monkeypatch):
     """Return a function that runs in this process with counts.json in `tmp_path`."""
     monkeypatch.syspath_prepend(str(ROOT))
     from conformance import cli, counts
+
     monkeypatch.setattr(counts, "ACCEPTED", tmp_path / "counts.json")
 
     def start(*options: str) -> int:
-        return cli.main(["--sources", str(tmp_path / "sources"), "--suite", "CS149 2025",
-                         "--results", str(tmp_path / "last.json"), *options])
+        return cli.main(
+            [
+                "--sources",
+                str(tmp_path / "sources"),
+                "--suite",
+                "CS149 2025",
+                "--results",
+                str(tmp_path / "last.json"),
+                *options,
+            ]
+        )
+
     return start
 
 
 def test_worse_than_accepted_is_exit_1(tmp_path, accepted, monkeypatch, capsys):
     from conformance import layouts
+
     monkeypatch.setattr(layouts, "commit_of", lambda checkout: "1234567")
-    checkout = write(tmp_path / "sources" / "a+b", part1__kernels=ADD, part1__run_benchmark="",
-                     part2__conv2d="")
+    checkout = write(
+        tmp_path / "sources" / "a+b", part1__kernels=ADD, part1__run_benchmark="", part2__conv2d=""
+    )
     assert accepted("--accept") == 0
     assert json.loads((tmp_path / "counts.json").read_text())["quick"] == {
-        "CS149 2025": {"1234567": {"passed": 1, "refused": 0, "failed": 0, "not here": 0}}}
+        "CS149 2025": {"1234567": {"passed": 1, "refused": 0, "failed": 0, "not here": 0}}
+    }
     assert accepted() == 0
     write(checkout, part1__kernels=ADD.replace("x + y", "x - y"))
     assert accepted() == 1
@@ -154,10 +202,13 @@ def test_worse_than_accepted_is_exit_1(tmp_path, accepted, monkeypatch, capsys):
 
 
 def test_a_finding_is_counted_once_and_listed(tmp_path, accepted, capsys):
-    hole = ADD.replace("nl.store(out.reshape((128, 1)), x + y)",
-                       "nl.store(out.reshape((128, 1))[0:64], (x + y)[0:64])")
-    write(tmp_path / "sources" / "a+b", part1__kernels=hole, part1__run_benchmark="",
-          part2__conv2d="")
+    hole = ADD.replace(
+        "nl.store(out.reshape((128, 1)), x + y)",
+        "nl.store(out.reshape((128, 1))[0:64], (x + y)[0:64])",
+    )
+    write(
+        tmp_path / "sources" / "a+b", part1__kernels=hole, part1__run_benchmark="", part2__conv2d=""
+    )
     assert accepted("--findings") == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "error NKI-O04 a+b/part1/kernels.py:" in text
@@ -208,23 +259,27 @@ if __name__ == "__main__":
 
 def test_suites_of_tests_and_scripts(tmp_path):
     pytest.importorskip("torch")
-    sdk = write(tmp_path / "sources" / "aws-neuron+aws-neuron-sdk@v2.26.1",
-                nki__test__test_double=TESTS, nki__test__test_absent="import no_such_package",
-                nki__examples__one__one_torch=SCRIPT,
-                nki__examples__two__two_torch=SCRIPT.replace("they match", "they differ"))
+    sdk = write(
+        tmp_path / "sources" / "aws-neuron+aws-neuron-sdk@v2.26.1",
+        nki__test__test_double=TESTS,
+        nki__test__test_absent="import no_such_package",
+        nki__examples__one__one_torch=SCRIPT,
+        nki__examples__two__two_torch=SCRIPT.replace("they match", "they differ"),
+    )
     done = run(sdk.parent, "--suite", "docs 2.26", "--suite", "doc examples")
     assert done.returncode == 0, done.stderr
     where = "aws-neuron+aws-neuron-sdk@v2.26.1 nki"
-    got = {case.removeprefix(where): why
-           for case, why in outcomes(tmp_path / "last.json").items()}
+    got = {case.removeprefix(where): why for case, why in outcomes(tmp_path / "last.json").items()}
     file = "/test/test_double.py"
     assert got[f"{file}::Tests::test_right"] == "passed: "
-    assert got[f"{file}::Tests::test_wrong"] .startswith("failed: AssertionError: ")
+    assert got[f"{file}::Tests::test_wrong"].startswith("failed: AssertionError: ")
     assert got[f"{file}::Tests::test_refused"].startswith("refused: NKI-P01")
     assert got[f"{file}::Tests::test_crash"].startswith("failed: crash: IndexError")
     assert got[f"{file}::test_skipped"].startswith("not here: skipped")
-    assert got[f"{file}::test_it_knows_to_fail"] == \
-        "not here: it says that it fails: products of integers are float32"
+    assert (
+        got[f"{file}::test_it_knows_to_fail"]
+        == "not here: it says that it fails: products of integers are float32"
+    )
     assert got[f"{file}::test_that_passes_here"] == "passed: "
     assert got["/test/test_absent.py"].startswith("not here: ModuleNotFoundError")
     assert got["/examples/one/one_torch.py"] == "passed: "
@@ -235,22 +290,38 @@ def ended(tmp_path: Path, text: str, seconds: int) -> dict[str, str]:
     """Run a file of tests as one job and return what became of its cases."""
     from conformance import pool
     from conformance.layouts import Job
+
     root = write(tmp_path / "a+b", test_it=text)
-    job = Job("s", root, "", "test_it.py", "tests", root / "test_it.py", "trn1", seconds,
-              detail={"options": []})
+    job = Job(
+        "s",
+        root,
+        "",
+        "test_it.py",
+        "tests",
+        root / "test_it.py",
+        "trn1",
+        seconds,
+        detail={"options": []},
+    )
     return {r.case: f"{r.outcome}: {r.reason}" for r in pool.Pool(1).run_one(job).results}
 
 
 def test_what_was_finished_before_a_crash_counts(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
-    assert ended(tmp_path, """
+    assert ended(
+        tmp_path,
+        """
         import os
         def test_one(): pass
         def test_two(): os._exit(3)
         def test_three(): pass
-    """, 300) == {"test_it.py::test_one": "passed: ",
-                  "test_it.py::test_two": "failed: the process ended with 3",
-                  "test_it.py::test_three": "failed: the process ended with 3"}
+    """,
+        300,
+    ) == {
+        "test_it.py::test_one": "passed: ",
+        "test_it.py::test_two": "failed: the process ended with 3",
+        "test_it.py::test_three": "failed: the process ended with 3",
+    }
 
 
 SAMPLED = """
@@ -286,9 +357,10 @@ def test_a_result_that_was_cut_off_is_a_failure_of_that_case_alone(tmp_path, mon
     """A child that was ended while it wrote, or a full disk, must not end the run of all."""
     monkeypatch.syspath_prepend(str(ROOT))
     from conformance import layouts, pool, suites
+
     suite = suites.Suite("some", "", "trn2", (suites.Part("tests", ("test_*.py",)),), ("an/owner",))
     checkout = write(tmp_path / "sources" / "an+owner", test_some="def test_a(): pass")
-    job, = layouts.jobs(suite, checkout, full=False)
+    (job,) = layouts.jobs(suite, checkout, full=False)
     out = tmp_path / "out"
     out.write_text('{"expected": ["a", "b"]}\n{"case": "a", "outcome": "passed"}\n{"case": "b", "o')
     got = {r.case: r.outcome for r in pool._read(job, out, "", "")}
@@ -302,10 +374,11 @@ def test_a_result_that_was_cut_off_is_a_failure_of_that_case_alone(tmp_path, mon
 def test_a_sample_of_each_function_is_counted_by_functions(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     from conformance import counts, layouts, pool, suites
+
     part = suites.Part("tests", ("test_*.py",), sample=3, each=2)
     suite = suites.Suite("some", "", "trn2", (part,), ("an/owner",))
     checkout = write(tmp_path / "sources" / "an+owner", test_some=SAMPLED)
-    job, = layouts.jobs(suite, checkout, full=False)
+    (job,) = layouts.jobs(suite, checkout, full=False)
     done = pool.Pool(1).run_one(job)
     got = {r.case.partition("::")[2]: (r.outcome, r.reason) for r in done.results}
     assert [n for n in got if "right" in n] == ["test_right[0]", "test_right[6]", "test_right[13]"]
@@ -315,23 +388,33 @@ def test_a_sample_of_each_function_is_counted_by_functions(tmp_path, monkeypatch
     assert (count["some"][""]["passed"], count["some"][""]["failed"]) == (5, 2)
     by_function = count["some: functions"][""]
     assert {k: by_function[k] for k in ("passed", "failed", "not here")} == {
-        "passed": 1, "failed": 2, "not here": 1}
-    whole, = layouts.jobs(suite, checkout, full=True)
+        "passed": 1,
+        "failed": 2,
+        "not here": 1,
+    }
+    (whole,) = layouts.jobs(suite, checkout, full=True)
     assert (whole.detail["sample"], whole.detail["each"]) == (0, 2)
 
 
 def test_what_does_not_end_is_stopped(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     assert ended(tmp_path, "import time; time.sleep(600)", 1) == {
-        "test_it.py": "failed: not finished in 1 s"}
+        "test_it.py": "failed: not finished in 1 s"
+    }
 
 
-@pytest.mark.parametrize("options, text", [
-    (("--suite", "CS194 2025"), "did you mean 'CS149 2025'"),
-    (("--suite", "samples"), "git clone https://github.com/aws-neuron/nki-samples "
-                             "DIR/aws-neuron+nki-samples@0898a77 && git -C"),
-    (("--suite", "CS149 2024"), "any checkout DIR/owner+name that has part1/vec_add.py"),
-])
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        (("--suite", "CS194 2025"), "did you mean 'CS149 2025'"),
+        (
+            ("--suite", "samples"),
+            "git clone https://github.com/aws-neuron/nki-samples "
+            "DIR/aws-neuron+nki-samples@0898a77 && git -C",
+        ),
+        (("--suite", "CS149 2024"), "any checkout DIR/owner+name that has part1/vec_add.py"),
+    ],
+)
 def test_what_cannot_run_says_how_it_could(tmp_path, options, text):
     (tmp_path / "sources").mkdir()
     done = run(tmp_path / "sources", *options)
@@ -342,3 +425,25 @@ def test_what_cannot_run_says_how_it_could(tmp_path, options, text):
 def test_a_folder_that_is_not_there(tmp_path):
     done = run(tmp_path / "sources")
     assert done.returncode == 2 and "there is no folder" in done.stderr
+
+
+# -- what is committed -----------------------------------------------------------------------------
+
+
+def test_the_accepted_counts_are_those_that_the_document_names():
+    from conformance import counts, outcome, suites
+
+    from nkisim.errors.rules import RULES
+
+    text = " ".join((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split())
+    assert f"`{counts.ACCEPTED.relative_to(ROOT).as_posix()}`" in text
+    named = text.partition("The file has counts of the suites ")[2].partition(";")[0]
+    quick = counts.read(counts.ACCEPTED, "quick")
+    assert set(re.findall(r"`([^`]+)`", named)) == {s for s in quick if ": functions" not in s}
+    assert {s.removesuffix(": functions") for s in quick} <= {s.name for s in suites.SUITES}
+    for some in quick.values():
+        for commit, count in some.items():
+            assert re.fullmatch("[0-9a-f]{7}", commit) and count[outcome.PASSED]
+            for name in counts.findings(count):
+                severity, _, rule = name.partition(" ")
+                assert severity in ("warning", "error") and rule in RULES

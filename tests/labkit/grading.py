@@ -1,4 +1,5 @@
 """Helpers of the grading tests: a lab with little to run, and a class to grade."""
+
 from __future__ import annotations
 
 import shutil
@@ -15,7 +16,7 @@ SOLVED = (ROOT / "labs" / "vecadd" / "kernels.py").read_text("utf-8")
 WHY = sandbox.probe()
 needs_sandbox = pytest.mark.skipif(bool(WHY), reason=f"no sandbox: {WHY}")
 
-PLAN = '''
+PLAN = """
 from labkit import RubricLine
 from labkit.grade.plan import Plan
 
@@ -25,7 +26,7 @@ def plan(spec):
     return Plan(rubric=(RubricLine("shown", 4, ("transpose_128x128",)),
                         RubricLine("hidden", 6, ("transpose_128x256",))),
                 hidden=hidden, timeout_s=6, total_s=15)
-'''
+"""
 
 
 def small_lab(folder: Path) -> Path:
@@ -51,8 +52,11 @@ def run(submissions: Path, out: Path, *more: str) -> int:
 
 def files(folder: Path) -> dict[str, bytes]:
     """Return name -> bytes of what a run leaves for people."""
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*"))
-            if p.is_file() and "private" not in p.parts}
+    return {
+        p.relative_to(folder).as_posix(): p.read_bytes()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file() and "private" not in p.parts
+    }
 
 
 def same_secret(one: Path, other: Path) -> None:

@@ -4,6 +4,7 @@
 
 writes COUNT submissions to FOLDER, the same ones every time.
 """
+
 from __future__ import annotations
 
 import ast

@@ -1,4 +1,5 @@
 """A Slurm of one node, this one: munge, controller and node daemon, in a folder of their own."""
+
 from __future__ import annotations
 
 import os
@@ -64,19 +65,28 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
     key.chmod(0o400)
     host = socket.gethostname().split(".")[0]
     conf = folder / "slurm.conf"
-    conf.write_text(CONF.format(host=host, folder=folder, ports=_free_ports(2),
-                                cpus=os.cpu_count()))
+    conf.write_text(
+        CONF.format(host=host, folder=folder, ports=_free_ports(2), cpus=os.cpu_count())
+    )
     env = {**os.environ, "SLURM_CONF": str(conf), "PATH": PATH}
     running: list[subprocess.Popen[bytes]] = []
 
     def start(*command: str) -> None:
         with open(folder / f"{command[0]}.log", "wb") as log:
             running.append(subprocess.Popen(command, env=env, stdout=log, stderr=log))
+
     try:
         # --force: the folder's parents belong to the test's user and may be a group's
-        start("munged", "--foreground", "--force", f"--socket={folder}/munge.socket",
-              f"--key-file={key}", f"--pid-file={folder}/munged.pid",
-              f"--seed-file={folder}/munged.seed", f"--log-file={folder}/munged.log")
+        start(
+            "munged",
+            "--foreground",
+            "--force",
+            f"--socket={folder}/munge.socket",
+            f"--key-file={key}",
+            f"--pid-file={folder}/munged.pid",
+            f"--seed-file={folder}/munged.seed",
+            f"--log-file={folder}/munged.log",
+        )
         for _ in range(100):
             if (folder / "munge.socket").exists():
                 break
@@ -84,8 +94,9 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
         start("slurmctld", "-D")
         start("slurmd", "-D", "-N", host)
         for _ in range(300):
-            done = subprocess.run(["sinfo", "-h", "-o", "%T"], env=env, text=True,
-                                  capture_output=True)
+            done = subprocess.run(
+                ["sinfo", "-h", "-o", "%T"], env=env, text=True, capture_output=True
+            )
             if done.stdout.strip() == "idle":
                 break
             time.sleep(0.1)

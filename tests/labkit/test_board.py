@@ -1,4 +1,5 @@
 """The contest: signatures, ranks, the page, and the live server, killed in the middle."""
+
 from __future__ import annotations
 
 import csv
@@ -23,14 +24,21 @@ from labkit.board.cli import leaderboard
 from labkit.board.entries import Refused, make_key, pseudonym, read_key, sign, verify
 from labkit.board.page import render, show
 from labkit.board.rank import blocks, sparkline, tables
-from labkit.board.token import signature
+from labkit.board.token import digest, signature
 from labkit.submit.pack import submit as submit_command
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="grading is not for Windows")
 
-BODY = {"name": "ann", "lab": "conv2d", "kind": "predicted", "backend": "sim",
-        "version": "nkisim 0.1.0", "target": "trn2", "at": "2026-05-01T10:00:00",
-        "times_us": {"a": 10.0, "b": 40.0}}
+BODY = {
+    "name": "ann",
+    "lab": "conv2d",
+    "kind": "predicted",
+    "backend": "sim",
+    "version": "nkisim 0.1.0",
+    "target": "trn2",
+    "at": "2026-05-01T10:00:00",
+    "times_us": {"a": 10.0, "b": 40.0},
+}
 
 
 @pytest.fixture
@@ -56,18 +64,24 @@ def test_a_key_is_its_owners_and_is_never_replaced(tmp_path, key):
 def changed(**more):
     def change(document):
         document["entry"].update(more)
+
     return change
 
 
-@pytest.mark.parametrize("change, says", [
-    (lambda d: None, None),
-    (changed(name="bob"), "changed after"), (changed(kind="measured"), "changed after"),
-    (changed(times_us={"a": 1.0, "b": 1.0}), "changed after"), (changed(extra=1), "changed after"),
-    (lambda d: d.update(signature="00" * 64), "changed after"),
-    (lambda d: d.update(signature="xx"), "not a signed entry"),
-    (lambda d: d.update(public_key="11" * 32), "another host"),
-    (lambda d: d.pop("entry"), "not a signed entry"),
-])
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        (lambda d: None, None),
+        (changed(name="bob"), "changed after"),
+        (changed(kind="measured"), "changed after"),
+        (changed(times_us={"a": 1.0, "b": 1.0}), "changed after"),
+        (changed(extra=1), "changed after"),
+        (lambda d: d.update(signature="00" * 64), "changed after"),
+        (lambda d: d.update(signature="xx"), "not a signed entry"),
+        (lambda d: d.update(public_key="11" * 32), "another host"),
+        (lambda d: d.pop("entry"), "not a signed entry"),
+    ],
+)
 def test_what_was_changed_or_is_foreign_is_refused(key, change, says):
     document = sign(key, BODY)
     public = document["public_key"]
@@ -88,36 +102,54 @@ def test_times_that_are_none_are_refused_though_signed(key, times):
 
 def test_ranks_are_geometric_means_with_ties(key):
     of = {"reference": (10, 40), "ann": (5, 20), "bob": (20, 5), "cy": (10, 41), "dee": (2.5, 40)}
-    (table,) = tables([entry(key, name=n, times_us={"a": float(a), "b": float(b)})
-                       for n, (a, b) in of.items()] + [entry(key, name="eve",
-                                                             times_us={"a": 1.0})])
+    (table,) = tables(
+        [entry(key, name=n, times_us={"a": float(a), "b": float(b)}) for n, (a, b) in of.items()]
+        + [entry(key, name="eve", times_us={"a": 1.0})]
+    )
     assert [(s.rank, s.name, s.speed) for s in table.standings] == [
-        (1, "ann", 2.0), (1, "bob", 2.0), (1, "dee", 2.0), (4, "reference", 1.0),
-        (5, "cy", 0.9877)]
+        (1, "ann", 2.0),
+        (1, "bob", 2.0),
+        (1, "dee", 2.0),
+        (4, "reference", 1.0),
+        (5, "cy", 0.9877),
+    ]
     assert table.left_out == ("eve: not all cases are right and timed",)
 
 
 def test_predicted_and_measured_are_never_ranked_together(key):
-    rows = [entry(key, name="reference"), entry(key, name="ann"),
-            entry(key, name="reference", kind="measured", backend="hw", version="2.21"),
-            entry(key, name="bob", kind="measured", backend="hw", version="2.21"),
-            entry(key, name="cy", kind="measured", backend="hw", version="2.20")]
+    rows = [
+        entry(key, name="reference"),
+        entry(key, name="ann"),
+        entry(key, name="reference", kind="measured", backend="hw", version="2.21"),
+        entry(key, name="bob", kind="measured", backend="hw", version="2.21"),
+        entry(key, name="cy", kind="measured", backend="hw", version="2.20"),
+    ]
     found = tables(rows)
     assert [(t.kind, t.version, {s.name for s in t.standings}) for t in found] == [
-        ("measured", "2.20", set()), ("measured", "2.21", {"reference", "bob"}),
-        ("predicted", "nkisim 0.1.0", {"reference", "ann"})]
+        ("measured", "2.20", set()),
+        ("measured", "2.21", {"reference", "bob"}),
+        ("predicted", "nkisim 0.1.0", {"reference", "ann"}),
+    ]
     assert "no entry of the reference" in found[0].left_out[0]
 
 
 def test_dialects_have_tables_of_their_own_unless_the_course_ranks_them_together(key, capsys):
-    rows = [entry(key, name=who, dialect=dialect) for dialect in ("beta1", "nki")
-            for who in ("reference", "ann" if dialect == "beta1" else "bob")]
-    old = entry(key, name="cy")                 # of before entries said it
+    rows = [
+        entry(key, name=who, dialect=dialect)
+        for dialect in ("beta1", "nki")
+        for who in ("reference", "ann" if dialect == "beta1" else "bob")
+    ]
+    old = entry(key, name="cy")  # of before entries said it
     assert [(t.dialect, {s.name for s in t.standings}) for t in tables([*rows, old])] == [
-        ("beta1", {"reference", "ann", "cy"}), ("nki", {"reference", "bob"})]
+        ("beta1", {"reference", "ann", "cy"}),
+        ("nki", {"reference", "bob"}),
+    ]
     (one,) = tables([*rows, old], together=True)
     assert {s.name: s.best.dialect for s in one.standings if s.name != "reference"} == {
-        "ann": "beta1", "bob": "nki", "cy": "beta1"}
+        "ann": "beta1",
+        "bob": "nki",
+        "cy": "beta1",
+    }
     show(Console(width=160), tables(rows), [])
     text = capsys.readouterr().out
     assert "conv2d (neuronxcc.nki) on trn2" in text and "conv2d (nki) on trn2" in text
@@ -130,7 +162,8 @@ def test_dialects_have_tables_of_their_own_unless_the_course_ranks_them_together
 def test_the_best_entry_counts_and_all_are_shown(key):
     rows = [entry(key, name="reference")] + [
         entry(key, name="ann", at=f"2026-05-0{d}", times_us={"a": us, "b": us})
-        for d, us in ((1, 80.0), (3, 40.0), (2, 10.0))]
+        for d, us in ((1, 80.0), (3, 40.0), (2, 10.0))
+    ]
     best = tables(rows)[0].standings[0]
     assert (best.name, best.entries, best.speed) == ("ann", 3, 2.0)
     assert best.history == (0.25, 2.0, 0.5) and blocks(best.history) == "▁█▂"
@@ -147,23 +180,38 @@ def test_from_verdicts_to_the_page(tmp_path, monkeypatch, capsys, key):
     monkeypatch.setenv("LABKIT_LABS", str(small_lab(tmp_path)))
     subs = hand_in(tmp_path / "subs", staff=SOLVED, ann=SOLVED + "# 1\n", eve="x = 1\n")
     run(subs, tmp_path / "out", "--sandbox", "none")
-    make = ["sign", str(tmp_path / "out/verdicts"), "--key", str(tmp_path / "host.key"),
-            "--out", str(tmp_path / "entries"), "--reference", "staff"]
+    make = [
+        "sign",
+        str(tmp_path / "out/verdicts"),
+        "--key",
+        str(tmp_path / "host.key"),
+        "--out",
+        str(tmp_path / "entries"),
+        "--reference",
+        "staff",
+    ]
     leaderboard(make)
     public = capsys.readouterr().out.split()[-1]
     leaderboard(make)
     assert "0 new entries" in capsys.readouterr().out
     names = sorted(p.name for p in (tmp_path / "entries").glob("*"))
     assert len(names) == 2 and names[1].startswith("reference-vecadd-trn2-")
-    page = ["page", str(tmp_path / "entries"), "--public-key", public, "--out",
-            str(tmp_path / "board.html")]
+    page = [
+        "page",
+        str(tmp_path / "entries"),
+        "--public-key",
+        public,
+        "--out",
+        str(tmp_path / "board.html"),
+    ]
     assert leaderboard(page) == 0
     first = (tmp_path / "board.html").read_bytes()
     assert leaderboard(page) == 0 and (tmp_path / "board.html").read_bytes() == first
     assert b"kernel-" in first and b"ann" not in first and b"Predicted by a model" in first
     assert b"://" not in first
     (tmp_path / "entries" / "forged.json").write_text(
-        (tmp_path / "entries" / names[0]).read_text().replace("kernel-", "<b>best-"))
+        (tmp_path / "entries" / names[0]).read_text().replace("kernel-", "<b>best-")
+    )
     assert leaderboard(page) == 1
     text = (tmp_path / "board.html").read_text()
     assert "changed after it was signed" in text and "<b>best" not in text
@@ -174,8 +222,16 @@ def test_who_has_left_or_lost_a_grade_is_said(tmp_path, monkeypatch, capsys, key
     """Entries and verdicts of before stay; nobody would look for them."""
     monkeypatch.setenv("LABKIT_LABS", str(small_lab(tmp_path)))
     subs = hand_in(tmp_path / "subs", staff=SOLVED, ann=SOLVED + "# 1\n", bob="x = 1\n")
-    make = ["sign", str(tmp_path / "out/verdicts"), "--key", str(tmp_path / "host.key"),
-            "--out", str(tmp_path / "entries"), "--reference", "staff"]
+    make = [
+        "sign",
+        str(tmp_path / "out/verdicts"),
+        "--key",
+        str(tmp_path / "host.key"),
+        "--out",
+        str(tmp_path / "entries"),
+        "--reference",
+        "staff",
+    ]
     run(subs, tmp_path / "out", "--sandbox", "none")
     leaderboard(make)
     said = capsys.readouterr().out
@@ -185,7 +241,7 @@ def test_who_has_left_or_lost_a_grade_is_said(tmp_path, monkeypatch, capsys, key
     run(subs, tmp_path / "out", "--sandbox", "none")
     leaderboard(make)
     said = capsys.readouterr().out
-    assert "from earlier runs, and not handed in now: bob" in said
+    assert "from earlier runs, and not submitted now: bob" in said
     (name,) = (p.name for p in (tmp_path / "entries").glob("kernel-*"))
     assert "of earlier verdicts on who has none now: " + name in said
 
@@ -206,11 +262,31 @@ def test_what_cannot_be_signed_or_verified_is_said(tmp_path, key):
 
 
 def test_measured_times_of_a_chip_are_signed(tmp_path, key, capsys):
-    (tmp_path / "times.json").write_text(json.dumps({
-        "lab": "conv2d", "kind": "measured", "backend": "hw", "sdk": "2.21.1", "nkisim": None,
-        "target": "trn2", "execution_times_us": {"a": 12.5}}))
-    leaderboard(["sign", str(tmp_path / "times.json"), "--key", str(tmp_path / "host.key"),
-                 "--out", str(tmp_path / "e"), "--name", "reference"])
+    (tmp_path / "times.json").write_text(
+        json.dumps(
+            {
+                "lab": "conv2d",
+                "kind": "measured",
+                "backend": "hw",
+                "sdk": "2.21.1",
+                "nkisim": None,
+                "target": "trn2",
+                "execution_times_us": {"a": 12.5},
+            }
+        )
+    )
+    leaderboard(
+        [
+            "sign",
+            str(tmp_path / "times.json"),
+            "--key",
+            str(tmp_path / "host.key"),
+            "--out",
+            str(tmp_path / "e"),
+            "--name",
+            "reference",
+        ]
+    )
     (path,) = (tmp_path / "e").glob("*.json")
     document = json.loads(path.read_text())
     entry = verify(document, document["public_key"])
@@ -218,6 +294,7 @@ def test_measured_times_of_a_chip_are_signed(tmp_path, key, capsys):
 
 
 # -- the live server -------------------------------------------------------------------------------
+
 
 class Server:
     """The server in a process of its own, on a free port."""
@@ -230,15 +307,38 @@ class Server:
         if not (folder / "roster.csv").exists():
             (folder / "roster.csv").write_text("student\n" + "\n".join(students) + "\n")
             make_key(folder / "live.key")
-        command = ["live", "--lab", "vecadd", "--key", str(folder / "live.key"), "--data",
-                   str(folder / "data"), "--roster", str(folder / "roster.csv"), "--port",
-                   str(self.port), "--sandbox", "none",
-                   "--dialect", more.get("dialect", "beta1"), "--jobs", more.get("jobs", "1"),
-                   "--seconds-between", more.get("between", "0")]
+        command = [
+            "live",
+            "--lab",
+            "vecadd",
+            "--key",
+            str(folder / "live.key"),
+            "--data",
+            str(folder / "data"),
+            "--roster",
+            str(folder / "roster.csv"),
+            "--port",
+            str(self.port),
+            "--sandbox",
+            "none",
+            "--dialect",
+            more.get("dialect", "beta1"),
+            "--jobs",
+            more.get("jobs", "1"),
+            "--seconds-between",
+            more.get("between", "0"),
+        ]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "labkit", "leaderboard", *command], cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "shared"),
-                 "LABKIT_LABS": str(folder / "labs")}, stdout=subprocess.PIPE, text=True)
+            [sys.executable, "-m", "labkit", "leaderboard", *command],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT / "shared"),
+                "LABKIT_LABS": str(folder / "labs"),
+            },
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert self.process.stdout is not None
         while "Public key" not in (line := self.process.stdout.readline()):
             assert line, "the server did not start"
@@ -265,8 +365,13 @@ class Server:
 
     def headers(self, student, body, at=None, token=None):
         at = str(int(time.time())) if at is None else at
-        return {"X-Student": student, "X-Time": at, "X-Signature": signature(
-            self.tokens.get(student, "") if token is None else token, student, at, body)}
+        token = self.tokens.get(student, "") if token is None else token
+        return {
+            "X-Student": student,
+            "X-Time": at,
+            "X-Digest": digest(body),
+            "X-Signature": signature(token, student, at, body),
+        }
 
     def submit(self, student, body, **more):
         code, answer = self.ask("POST", "/submit", body, self.headers(student, body, **more))
@@ -355,17 +460,28 @@ def test_students_send_through_the_proxy_of_the_handbook(folder, monkeypatch, ca
     site = text.split("```caddy\n")[1].split("```")[0].replace("HOST", f"https://localhost:{port}")
     (folder / "Caddyfile").write_text(
         "{\n admin off\n auto_https disable_redirects\n skip_install_trust\n}\n"
-        + site.replace(":8000", f":{server.port}").replace("}", "\ttls internal\n}"))
+        + site.replace(":8000", f":{server.port}").replace("}", "\ttls internal\n}")
+    )
     proxy = subprocess.Popen(
         ["caddy", "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"],
         env={**os.environ, "XDG_DATA_HOME": str(folder), "HOME": str(folder)},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     monkeypatch.setenv("LABKIT_LABS", str(folder / "labs"))
     monkeypatch.chdir(folder)
     (folder / "labs/vecadd/writeup.md").write_text("# Done\n")
     (folder / "token").write_text(server.tokens["ann"] + "\n")
-    send = ["vecadd", "--no-check", "--student", "ann", "--token-file", "token", "--to",
-            f"https://localhost:{port}"]
+    send = [
+        "vecadd",
+        "--no-check",
+        "--student",
+        "ann",
+        "--token-file",
+        "token",
+        "--to",
+        f"https://localhost:{port}",
+    ]
     root = folder / "caddy/pki/authorities/local/root.crt"
     try:
         for _ in range(200):
@@ -406,7 +522,7 @@ def test_nothing_is_lost_when_it_is_killed(folder):
         assert code == 202
         accepted[student] = answer["id"]
     time.sleep(random.Random(7).random())
-    server.kill()                                       # some wait, some are being judged
+    server.kill()  # some wait, some are being judged
     server = Server(folder, students, jobs="2")
     try:
         for student, number in accepted.items():
@@ -420,6 +536,7 @@ def test_one_that_cannot_be_judged_does_not_stop_the_queue(tmp_path, key, monkey
     from labkit.board import live
     from labkit.board.store import Store
     from labkit.grade.plan import load_plan
+
     monkeypatch.setattr(live, "PAUSE", 0.0)
 
     def judge(task):
@@ -427,10 +544,12 @@ def test_one_that_cannot_be_judged_does_not_stop_the_queue(tmp_path, key, monkey
             raise RuntimeError("killed three times")
         contest.stopping.set()
         return {"points": 10.0, "of": 10.0, "lines": [], "cases": []}
+
     monkeypatch.setattr(live, "grade_one", judge)
     store = Store(tmp_path / "contest.sqlite")
-    contest = live.Contest(load_plan(ROOT / "labs" / "vecadd"), store, key, {}, tmp_path, "none",
-                           0.0)
+    contest = live.Contest(
+        load_plan(ROOT / "labs" / "vecadd"), store, key, {}, tmp_path, "none", 0.0
+    )
     for n, text in enumerate((b"bad = 1\n", b"good = 1\n")):
         store.add("ann", str(n), text, float(n), str(n))
     contest.judge_all()

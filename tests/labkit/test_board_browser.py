@@ -1,4 +1,5 @@
 """The live board in a real browser: it renews itself and leaves what somebody set as it was."""
+
 from __future__ import annotations
 
 import os
@@ -11,21 +12,31 @@ from grading import SOLVED, small_lab
 from test_board import Server
 
 selenium = pytest.importorskip("selenium")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome",
-                                                "chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
+    None,
+)
 DRIVER = shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
     os.name != "posix" or not (CHROMIUM and DRIVER),
-    reason="no Chromium with a chromedriver is installed (Debian, Ubuntu: chromium-driver)")
+    reason="no Chromium with a chromedriver is installed (Debian, Ubuntu: chromium-driver)",
+)
 
 
 @pytest.fixture
 def browser(tmp_path):
     from selenium import webdriver
+
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
-    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                 "--disable-background-networking", f"--user-data-dir={tmp_path / 'chromium'}"):
+    for flag in (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+        f"--user-data-dir={tmp_path / 'chromium'}",
+    ):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
@@ -48,8 +59,10 @@ def test_a_live_board_keeps_what_was_set(tmp_path, browser, width):
     server = Server(tmp_path, ["reference", "ann", "bob"])
     js = browser.execute_script
     status = "return document.querySelector('[role=status]').textContent"
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
-        "width": width, "height": 500, "deviceScaleFactor": 1, "mobile": width < 500})
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 500, "deviceScaleFactor": 1, "mobile": width < 500},
+    )
     try:
         server.submit("reference", SOLVED.encode())
         server.submit("ann", SOLVED.encode())
@@ -65,14 +78,16 @@ def test_a_live_board_keeps_what_was_set(tmp_path, browser, width):
               scrollTo(0, 40);""")
         before = js("return [document.querySelector('.wide').scrollLeft, scrollY]")
         assert before[0] == (60 if width < 500 else 0)
-        names = "return [...document.querySelectorAll('td.name:nth-child(2)')].map(" \
-                "(c) => c.textContent)"
+        names = (
+            "return [...document.querySelectorAll('td.name:nth-child(2)')].map("
+            "(c) => c.textContent)"
+        )
         server.submit("bob", (SOLVED + "\n# bob's\n").encode())
         until(lambda: server.get("/")[1].count(b"kernel-") == 2)
         js("document.dispatchEvent(new Event('visibilitychange'))")
         until(lambda: len(js(names)) == 3)
         assert js(names) == sorted(js(names), reverse=True)
-        assert js("return window.same")                         # it was not loaded anew
+        assert js("return window.same")  # it was not loaded anew
         assert js("return document.activeElement.textContent") == "who"
         assert js("return [document.querySelector('.wide').scrollLeft, scrollY]") == before
         assert "3 judged" in js(status)

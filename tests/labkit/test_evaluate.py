@@ -1,4 +1,5 @@
 """The evaluator on a small lab: each kind of kernel that a student may hand in."""
+
 from __future__ import annotations
 
 import os
@@ -7,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from labkit import Case, Lab, MustFailNumerically, MustRaise, RubricLine, SpecError, Tensor
-from labkit.backends import SHUFFLE
 from labkit.evaluate import FAILED, NOT_RUN, PASSED, evaluate, exit_code, score
 from labkit.inputs import make_inputs
+from labkit.run.backends import SHUFFLE
 
 HEAD = """
 import os, time
@@ -35,8 +36,9 @@ def lab(folder: Path, kernels: str, *cases: Case) -> Lab:
 
 def case(**more) -> Case:
     """Return a case of kernel k on a 128 x 4 input."""
-    return Case(**{"name": "c", "kernel": "k", "reference": "same",
-                   "inputs": (Tensor((128, 4)),), **more})
+    return Case(
+        **{"name": "c", "kernel": "k", "reference": "same", "inputs": (Tensor((128, 4)),), **more}
+    )
 
 
 def outcome(folder: Path, kernels: str, one: Case | None = None, **options):
@@ -65,17 +67,29 @@ def test_constants_last_for_one_case(tmp_path):
     assert [o.status for o in evaluate(small, [(c, "trn2") for c in cases])] == [FAILED, PASSED]
 
 
-@pytest.mark.parametrize("body, status, says", [
-    ("def k(a:\n  pass", NOT_RUN, "not Python"),
-    ("def other(a): pass", NOT_RUN, "no kernel named k"),
-    (GOOD.replace("    return out\n", ""), FAILED, ""),
-    (GOOD.replace("dtype=a.dtype", "dtype=nl.float16"), FAILED, "must be float32"),
-    (GOOD.replace("    out =", "    assert a.shape[0] == 3, 'three rows, please'\n    out ="),
-     FAILED, "refuses this input: three rows, please"),
-    (GOOD.replace("    out =", "    1 / 0\n    out ="), FAILED, "ZeroDivisionError"),
-    (GOOD.replace("    out =", "    os._exit(0)\n    out ="), FAILED, "without an answer"),
-    (GOOD.replace("    out =", "    raise SystemExit(0)\n    out ="), FAILED, "ends the program"),
-])
+@pytest.mark.parametrize(
+    "body, status, says",
+    [
+        ("def k(a:\n  pass", NOT_RUN, "not Python"),
+        ("def other(a): pass", NOT_RUN, "no kernel named k"),
+        (GOOD.replace("    return out\n", ""), FAILED, ""),
+        (GOOD.replace("dtype=a.dtype", "dtype=nl.float16"), FAILED, "must be float32"),
+        (
+            GOOD.replace(
+                "    out =", "    assert a.shape[0] == 3, 'three rows, please'\n    out ="
+            ),
+            FAILED,
+            "refuses this input: three rows, please",
+        ),
+        (GOOD.replace("    out =", "    1 / 0\n    out ="), FAILED, "ZeroDivisionError"),
+        (GOOD.replace("    out =", "    os._exit(0)\n    out ="), FAILED, "without an answer"),
+        (
+            GOOD.replace("    out =", "    raise SystemExit(0)\n    out ="),
+            FAILED,
+            "ends the program",
+        ),
+    ],
+)
 def test_what_students_hand_in_gets_a_sentence(tmp_path, body, status, says):
     result = outcome(tmp_path, body)
     assert result.status == status and says in result.text
@@ -86,7 +100,7 @@ def test_what_students_hand_in_gets_a_sentence(tmp_path, body, status, says):
 def test_a_file_of_another_encoding_is_named_with_what_to_do(tmp_path):
     small = lab(tmp_path, GOOD)
     small.kernels.write_text(HEAD + GOOD, "utf-16")
-    result, = evaluate(small, [(case(), "trn1")])
+    (result,) = evaluate(small, [(case(), "trn1")])
     assert result.status == NOT_RUN and "kernels.py is not Python" in result.detail
     assert "save it as UTF-8" in result.detail
 
@@ -94,8 +108,12 @@ def test_a_file_of_another_encoding_is_named_with_what_to_do(tmp_path):
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize("which, says", [("SIGKILL", "no memory was left"), ("SIGSEGV", "SIGSEGV")])
 def test_a_kernel_that_is_killed_says_by_what(tmp_path, which, says):
-    result = outcome(tmp_path, GOOD.replace(
-        "    out =", f"    import signal; os.kill(os.getpid(), signal.{which})\n    out ="))
+    result = outcome(
+        tmp_path,
+        GOOD.replace(
+            "    out =", f"    import signal; os.kill(os.getpid(), signal.{which})\n    out ="
+        ),
+    )
     assert result.status == FAILED and says in result.text
 
 
@@ -109,17 +127,23 @@ def test_inputs_that_cannot_fit_are_refused_before_they_are_made(tmp_path, monke
 
 def test_a_profile_that_cannot_be_written_is_no_fault_of_the_kernel(tmp_path):
     small = lab(tmp_path, GOOD)
-    result, = evaluate(small, [(case(), "trn1")], profile=str(tmp_path / "none" / "x"))
+    (result,) = evaluate(small, [(case(), "trn1")], profile=str(tmp_path / "none" / "x"))
     assert result.status == NOT_RUN and "cannot write" in result.text and "x.html" in result.text
 
 
 def test_a_crash_and_a_hang_cost_only_their_own_case(tmp_path):
     first = "    out ="
-    kernels = (GOOD
-               + GOOD.replace("def k", "def crash").replace(first, f"    os._exit(3)\n{first}")
-               + GOOD.replace("def k", "def hang").replace(first, f"    time.sleep(60)\n{first}"))
-    cases = (case(name="1", kernel="crash"), case(name="2"),
-             case(name="3", kernel="hang", timeout_s=2.0), case(name="4"))
+    kernels = (
+        GOOD
+        + GOOD.replace("def k", "def crash").replace(first, f"    os._exit(3)\n{first}")
+        + GOOD.replace("def k", "def hang").replace(first, f"    time.sleep(60)\n{first}")
+    )
+    cases = (
+        case(name="1", kernel="crash"),
+        case(name="2"),
+        case(name="3", kernel="hang", timeout_s=2.0),
+        case(name="4"),
+    )
     results = list(evaluate(lab(tmp_path, kernels, *cases), [(c, "trn1") for c in cases]))
     assert [r.status for r in results] == [FAILED, PASSED, FAILED, PASSED]
     assert "more than 2 s" in results[2].text
@@ -220,16 +244,19 @@ def test_rows_that_are_chosen_at_run_time_may_be_the_same_ones(tmp_path):
 
 
 def test_an_error_of_another_order_is_told(tmp_path):
-    body = NEIGHBOUR.replace("tile = nl.zeros(a.shape, a.dtype)",
-                             "tile = nl.ndarray((4, nl.par_dim(128), 1), a.dtype)")
+    body = NEIGHBOUR.replace(
+        "tile = nl.zeros(a.shape, a.dtype)", "tile = nl.ndarray((4, nl.par_dim(128), 1), a.dtype)"
+    )
     body = body.replace("tile[:, 0:1]", "tile[0]").replace("tile[:, i + 1:i + 2]", "tile[i + 1]")
     result = outcome(tmp_path, body.replace("tile[:, i:i + 1]", "tile[i]"))
     assert result.status == FAILED and "another order" in result.text
 
 
 def test_loops_that_keep_the_order_pass_and_so_does_what_somebody_has_looked_at(tmp_path):
-    for body in (NEIGHBOUR.replace("affine", "sequential"),
-                 NEIGHBOUR.replace("COMMENT", "nkisim: ignore[NKI-L02] shown on purpose")):
+    for body in (
+        NEIGHBOUR.replace("affine", "sequential"),
+        NEIGHBOUR.replace("COMMENT", "nkisim: ignore[NKI-L02] shown on purpose"),
+    ):
         result = outcome(tmp_path, body)
         assert result.status == PASSED, result.text
 
@@ -250,7 +277,8 @@ def k(a):
 
 
 def test_at_the_level_strict_a_warning_fails_a_case_that_is_not_meant_to_be_wrong(
-        tmp_path, monkeypatch):
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("NKISIM_CHECKS", "strict")
     result = outcome(tmp_path, NEIGHBOUR)
     assert result.status == FAILED and result.error["id"] == "NKI-L02"
@@ -282,11 +310,16 @@ def test_inputs_depend_on_the_seed_and_not_on_the_name():
 
 
 def test_points_need_a_right_result_and_speed_needs_a_latency(tmp_path):
-    small = Lab("small", "", tmp_path, (case(threshold_us={"trn1": 10.0}),),
-                rubric=(RubricLine("right", 4, ("c",)), RubricLine("fast", 6, ("c",), speed=True)))
+    small = Lab(
+        "small",
+        "",
+        tmp_path,
+        (case(threshold_us={"trn1": 10.0}),),
+        rubric=(RubricLine("right", 4, ("c",)), RubricLine("fast", 6, ("c",), speed=True)),
+    )
     lab(tmp_path, GOOD)
     (done,) = evaluate(small, [(small.cases[0], "trn1")])
-    assert done.latency_kind == "predicted"             # simulated, so it says so
+    assert done.latency_kind == "predicted"  # simulated, so it says so
     done.latency = None
     assert [points for _, points, _ in score(small, [done])] == [4, None]
     done.latency = {"p50": 9.0, "p99": 11.0}

@@ -1,4 +1,5 @@
 """Grading a class: verdicts, points, late days, reports; the same bytes however it was run."""
+
 from __future__ import annotations
 
 import csv
@@ -20,11 +21,12 @@ from labkit import SpecError, make_inputs
 from labkit.grade import intake, sandbox
 from labkit.grade.facade import Facade
 from labkit.grade.judge import Bench
-from labkit.grade.plan import Late, load_plan
+from labkit.grade.plan import LatePolicy, load_plan
 from labkit.grade.report import cell, markdown
-from labkit.grade.similar import pairs
+from labkit.grade.similarity import pairs
 from labkit.load import load_lab, load_module
 from mutants import submissions
+from same_values import same_values
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="grading is not for Windows")
 
@@ -47,6 +49,7 @@ def test_a_handout_says_how_many_points_there_are(name):
 
 # -- the facade over a pipe ------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("file", ["kernels", "kernels_nki"])
 @pytest.mark.parametrize("name", ["vecadd", "ffnn", "conv2d"])
 def test_a_kernel_over_the_pipe_is_the_kernel(name, file):
@@ -54,29 +57,40 @@ def test_a_kernel_over_the_pipe_is_the_kernel(name, file):
     lab = load_lab(ROOT / "labs" / name)
     module = load_module(lab.folder / f"{file}.py", f"direct_{name}_{file}")
     graded = load_plan(lab.folder)
-    bench = Bench({"submission": str(lab.folder), "sandbox": "none", "kernels": file,
-                   "seed": 3}, graded, Facade())
-    cases = {c.kernel: c for c in lab.cases if "quick" in c.fleets
-             and type(c.expect).__name__ != "MustRaise"
-             and all(t.shape[0] <= 26000 and t.shape[-1] <= 2000 for t in c.inputs)}
+    bench = Bench(
+        {"submission": str(lab.folder), "sandbox": "none", "kernels": file, "seed": 3},
+        graded,
+        Facade(),
+    )
+    cases = {
+        c.kernel: c
+        for c in lab.cases
+        if "quick" in c.fleets
+        and type(c.expect).__name__ != "MustRaise"
+        and all(t.shape[0] <= 26000 and t.shape[-1] <= 2000 for t in c.inputs)
+    }
     try:
         for case in cases.values():
             reply = bench.run(case, "trn2")
             assert "error" not in reply, (case.name, reply)
             for key, value in case.constants.items():
                 setattr(module, key, value)
-            direct = nkisim.profile(getattr(module, case.kernel), *make_inputs(case, 3),
-                                    target="trn2", **case.kwargs, **case.kernel_kwargs)
+            direct = nkisim.profile(
+                getattr(module, case.kernel),
+                *make_inputs(case, 3),
+                target="trn2",
+                **case.kwargs,
+                **case.kernel_kwargs,
+            )
             assert reply["latency"]["p50"] == direct.latency_us
-            assert np.array_equal(reply["outputs"].view(np.uint8),
-                                  direct.outputs.view(np.uint8))
+            assert same_values(reply["outputs"], direct.outputs)
             assert [f["id"] for f in reply["findings"]] == [f.id for f in direct.findings]
             assert reply["stats"]["instructions"] == dict(direct.instructions)
     finally:
         bench.stop()
 
 
-READ = '''
+READ = """
 import nki
 import nki.isa as nisa
 import nki.language as nl
@@ -95,18 +109,31 @@ def matrix_transpose(matrix):
         except Exception as e:
             pass
     raise ValueError(f"found {[f for f in found if f is not NotImplemented]}")
-'''
+"""
 
 
-READS = ("bool", "int", "float", "lambda r: r.value", "lambda r: r == 0", "repr", "len",
-         "lambda r: r.state", "lambda r: r._value", "lambda r: bool(r < 5)")
+READS = (
+    "bool",
+    "int",
+    "float",
+    "lambda r: r.value",
+    "lambda r: r == 0",
+    "repr",
+    "len",
+    "lambda r: r.state",
+    "lambda r: r._value",
+    "lambda r: bool(r < 5)",
+)
 
 
 def what_a_kernel_reads(tmp_path, text, read):
     """Return what a kernel says that it has found by one way of reading, or how that ended it."""
     (tmp_path / "kernels_nki.py").write_text(text.replace("READS", f"({read},)"))
-    bench = Bench({"submission": str(tmp_path), "sandbox": "none", "kernels": "kernels_nki",
-                   "seed": 3}, load_plan(ROOT / "labs" / "vecadd"), Facade())
+    bench = Bench(
+        {"submission": str(tmp_path), "sandbox": "none", "kernels": "kernels_nki", "seed": 3},
+        load_plan(ROOT / "labs" / "vecadd"),
+        Facade(),
+    )
     try:
         return bench.run(bench.graded.lab.case("transpose_128x128"), "trn2")["error"]["text"]
     finally:
@@ -161,8 +188,11 @@ def matrix_transpose(matrix):
 
 def test_names_of_nki_0_7_are_graded(tmp_path):
     (tmp_path / "kernels_nki.py").write_text(TODAY)
-    bench = Bench({"submission": str(tmp_path), "sandbox": "none", "kernels": "kernels_nki",
-                   "seed": 3}, load_plan(ROOT / "labs" / "vecadd"), Facade())
+    bench = Bench(
+        {"submission": str(tmp_path), "sandbox": "none", "kernels": "kernels_nki", "seed": 3},
+        load_plan(ROOT / "labs" / "vecadd"),
+        Facade(),
+    )
     try:
         case = bench.graded.lab.case("transpose_128x128")
         reply = bench.run(case, "trn2")
@@ -175,7 +205,8 @@ def test_names_of_nki_0_7_are_graded(tmp_path):
 @pytest.mark.parametrize("read", READS)
 def test_a_scalar_does_not_carry_data_out(tmp_path, read):
     text = READ.replace("    register = nisa.register_alloc()\n", "").replace(
-        "nisa.register_load(register, tile[0:1, 0:1])", "register = nisa.scalar_load(tile[:, 0:1])")
+        "nisa.register_load(register, tile[0:1, 0:1])", "register = nisa.scalar_load(tile[:, 0:1])"
+    )
     said = what_a_kernel_reads(tmp_path, text, read)
     assert "found [" in said or said.startswith("NKI-"), said
     assert not re.findall(r"\d{5,}|True|False", said), said
@@ -185,15 +216,21 @@ def bench_of(tmp_path, text, name="vecadd"):
     """Return a bench for one kernels.py."""
     (tmp_path / "kernels.py").write_text(text)
     graded = load_plan(ROOT / "labs" / name)
-    return Bench({"submission": str(tmp_path), "sandbox": "none", "kernels": "kernels", "seed": 3},
-                 graded, Facade()), graded
+    return Bench(
+        {"submission": str(tmp_path), "sandbox": "none", "kernels": "kernels", "seed": 3},
+        graded,
+        Facade(),
+    ), graded
 
 
-@pytest.mark.parametrize("line, says", [
-    ("    t = nl.load(matrix[0:129, 0:8])", "NKI-P01"),
-    ("    t = nl.lod(matrix[0:128])", "lod"),
-    ("    t = 1 / 0", "ZeroDivisionError: division by zero"),
-])
+@pytest.mark.parametrize(
+    "line, says",
+    [
+        ("    t = nl.load(matrix[0:129, 0:8])", "NKI-P01"),
+        ("    t = nl.lod(matrix[0:128])", "lod"),
+        ("    t = 1 / 0", "ZeroDivisionError: division by zero"),
+    ],
+)
 def test_errors_name_the_students_line(tmp_path, line, says):
     text = SOLVED.replace("    # BEGIN SOLUTION step=4", line + "\n    #")
     number = text.splitlines().index(line) + 1
@@ -207,8 +244,11 @@ def test_errors_name_the_students_line(tmp_path, line, says):
 
 
 def test_functions_of_the_kernel_may_choose_addresses(tmp_path):
-    text = SOLVED.replace("ncc.sbuf.mod_alloc(base_addr=0, num_free_tiles=(ALLOC_TILES,))",
-                          "ncc.sbuf.alloc(lambda i, p, f: (0, (i[0] % ALLOC_TILES) * f))", 1)
+    text = SOLVED.replace(
+        "ncc.sbuf.mod_alloc(base_addr=0, num_free_tiles=(ALLOC_TILES,))",
+        "ncc.sbuf.alloc(lambda i, p, f: (0, (i[0] % ALLOC_TILES) * f))",
+        1,
+    )
     assert text != SOLVED
     bench, graded = bench_of(tmp_path, text)
     try:
@@ -220,20 +260,25 @@ def test_functions_of_the_kernel_may_choose_addresses(tmp_path):
 
 # -- a class -------------------------------------------------------------------------------------
 
+
 @needs_sandbox
 def test_a_small_class(vecadd, capsys):
     subs = hand_in(vecadd / "subs", ann=SOLVED, bob=STUBBED, cy="def f(:\n")
     (subs / "dee").mkdir()
     (subs / "submissions.csv").write_text(
         "student,source,submitted_at\nann,ann,2026-05-02T00:30:00Z\nbob,bob,2026-05-01T10:00:00Z\n"
-        "\"=cmd|' /C calc'!A0\",,\n")
+        "\"=cmd|' /C calc'!A0\",,\n"
+    )
     assert run(subs, vecadd / "out", "--deadline", "2026-05-01T23:59:00Z") == 0
     with open(vecadd / "out" / "grades.csv", newline="") as file:
         rows = {r["student"]: r for r in csv.DictReader(file)}
     assert rows["ann"]["points"] == "9" and rows["ann"]["before_late"] == "10"
     assert rows["ann"]["late"] == "1 day late: 10 % less"
-    assert rows["bob"]["points"] == "0" and rows["dee"]["problem"].startswith("kernels.py is not")
-    assert "'=cmd|' /C calc'!A0" in rows
+    assert rows["bob"]["points"] == "0" and rows["dee"]["problem"].startswith(
+        "kernels.py is missing"
+    )
+    assert not any("calc" in name for name in rows)  # of no folder: mistyped, or not there
+    assert "'=cmd|' /C calc'!A0,nothing was handed in" in (vecadd / "out" / "apart.csv").read_text()
     report = (vecadd / "out/reports/cy.md").read_text()
     assert "not Python" in report and "kernels.py:1" in report
     page = (vecadd / "out/reports/ann.html").read_text()
@@ -253,7 +298,9 @@ def test_submissions_in_a_relative_folder_are_found(vecadd, monkeypatch):
     assert run(Path("subs"), Path("out"), "--sandbox", "none") == 0
     with open("out/grades.csv", newline="") as file:
         assert {r["student"]: r["points"] for r in csv.DictReader(file)} == {
-            "ann": "10", "bob": "10"}
+            "ann": "10",
+            "bob": "10",
+        }
 
 
 MISSING = """
@@ -274,23 +321,41 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("gone, says", [
-    ("jinja2", 'reports need Jinja: pip install "trainium-labs[grade]"'),
-    ("filelock", 'labkit needs filelock: pip install "trainium-labs[labs]"'),
-    ("rich", 'labkit needs rich: pip install "trainium-labs[labs]"'),
-    ("distributed", '--scheduler needs Dask: pip install "trainium-labs[grade]"'),
-    ("dask_jobqueue", 'needs dask-jobqueue: pip install "trainium-labs[grade]"'),
-])
+@pytest.mark.parametrize(
+    "gone, says",
+    [
+        ("jinja2", 'reports need Jinja: pip install "trainium-labs[grade]"'),
+        ("filelock", 'labkit needs filelock: pip install "trainium-labs[labs]"'),
+        ("rich", 'labkit needs rich: pip install "trainium-labs[labs]"'),
+        ("distributed", '--scheduler needs Dask: pip install "trainium-labs[grade]"'),
+        ("dask_jobqueue", 'needs dask-jobqueue: pip install "trainium-labs[grade]"'),
+    ],
+)
 def test_a_sentence_where_a_package_is_missing(vecadd, gone, says):
     subs = hand_in(vecadd / "subs", ann=SOLVED)
-    code = MISSING.format(gone=[gone], argv=[
-        "grade", str(subs), "--lab", "vecadd", "--out", str(vecadd / "out"), "--sandbox", "none",
-        *(["--scheduler", "slurm"] if gone.startswith(("dist", "dask")) else [])])
-    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, env={
-        **os.environ, "PYTHONPATH": str(ROOT / "shared")})
+    code = MISSING.format(
+        gone=[gone],
+        argv=[
+            "grade",
+            str(subs),
+            "--lab",
+            "vecadd",
+            "--out",
+            str(vecadd / "out"),
+            "--sandbox",
+            "none",
+            *(["--scheduler", "slurm"] if gone.startswith(("dist", "dask")) else []),
+        ],
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        text=True,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "shared")},
+    )
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
     assert says in " ".join(done.stderr.split())
-    assert not list(vecadd.glob("out/verdicts/*"))      # it was said before anything was judged
+    assert not list(vecadd.glob("out/verdicts/*"))  # it was said before anything was judged
 
 
 @needs_sandbox
@@ -299,14 +364,17 @@ def test_the_same_bytes_again_resumed_and_for_one_student(vecadd):
     one, two = vecadd / "one", vecadd / "two"
     assert run(subs, one) == 0
     same_secret(one, two)
-    code = ("import sys; from labkit.grade.run import grade; "
-            f"grade([{str(subs)!r}, '--lab', 'vecadd', '--out', {str(two)!r}, '--jobs', '1'])")
-    process = subprocess.Popen([sys.executable, "-c", code], env={
-        **os.environ, "PYTHONPATH": str(ROOT / "shared")})
+    code = (
+        "import sys; from labkit.grade.run import grade; "
+        f"grade([{str(subs)!r}, '--lab', 'vecadd', '--out', {str(two)!r}, '--jobs', '1'])"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT / "shared")}
+    )
     while not len(list((two / "verdicts").glob("*.json"))) >= 2:
         assert process.poll() is None
         time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)     # in the middle
+    process.send_signal(signal.SIGKILL)  # in the middle
     process.wait()
     assert not (two / "grades.csv").exists()
     assert run(subs, two) == 0
@@ -324,10 +392,12 @@ def test_a_cluster_that_loses_a_worker_gives_the_same(vecadd, count):
     one, two = vecadd / "one", vecadd / "two"
     assert run(subs, one) == 0
     same_secret(one, two)
-    os.environ["PYTHONPATH"] = os.pathsep.join((str(ROOT / "shared"),
-                                                os.environ.get("PYTHONPATH", "")))
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True,
-                                  dashboard_address=None) as cluster:
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        (str(ROOT / "shared"), os.environ.get("PYTHONPATH", ""))
+    )
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as cluster:
         killed = []
 
         def kill():
@@ -336,7 +406,9 @@ def test_a_cluster_that_loses_a_worker_gives_the_same(vecadd, count):
             pid = next(iter(cluster.workers.values())).pid
             os.kill(pid, signal.SIGKILL)
             killed.append(pid)
+
         import threading
+
         thread = threading.Thread(target=kill)
         thread.start()
         assert run(subs, two, "--scheduler", cluster.scheduler_address) == 0
@@ -355,6 +427,7 @@ def test_strangers_code_is_not_run_without_a_sandbox(vecadd, monkeypatch):
 
 def test_a_judge_that_is_killed_is_no_verdict(vecadd, monkeypatch):
     from labkit.grade import run as module
+
     calls = []
 
     def judge(task):
@@ -362,25 +435,33 @@ def test_a_judge_that_is_killed_is_no_verdict(vecadd, monkeypatch):
         if len(calls) < 3:
             raise module.Killed("signal 9")
         return {"points": 1}
+
     monkeypatch.setattr(module, "_judge", judge)
     assert module.grade_one({"student": "ann"}) == {"points": 1} and len(calls) == 3
 
 
 # -- parts ---------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("hours, share", [(-1, 1), (0, 1), (1, 0.9), (24, 0.9), (25, 0.8),
-                                          (72, 0.7), (73, 0)])
+
+@pytest.mark.parametrize(
+    "hours, share", [(-1, 1), (0, 1), (1, 0.9), (24, 0.9), (25, 0.8), (72, 0.7), (73, 0)]
+)
 def test_late_days(hours, share):
     from datetime import timedelta
+
     deadline = intake.parse_time("2026-05-01T23:59:00-07:00")
-    late = Late(deadline, 0.1, 3)
+    late = LatePolicy(deadline, 0.1, 3)
     assert late.share(deadline + timedelta(hours=hours))[0] == pytest.approx(share)
     assert late.share(None)[0] == 1
 
 
 def git(folder, *args, **env):
-    subprocess.run(["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b", *args],
-                   check=True, capture_output=True, env={**os.environ, **env})
+    subprocess.run(
+        ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b", *args],
+        check=True,
+        capture_output=True,
+        env={**os.environ, **env},
+    )
 
 
 def test_a_repository_is_read_at_a_commit_before_the_deadline(tmp_path):
@@ -399,12 +480,25 @@ def test_a_repository_is_read_at_a_commit_before_the_deadline(tmp_path):
     deadline = intake.parse_time("2026-05-05T00:00:00Z")
     for limit, text in ((deadline, b"early"), (None, b"late")):
         (tmp_path / text.decode()).mkdir()
-        found = intake.take(row, tmp_path, "vecadd", ["kernels.py"], limit,
-                            tmp_path / text.decode())
+        found = intake.take(
+            row,
+            tmp_path,
+            "vecadd",
+            ["kernels.py"],
+            limit,
+            tmp_path / text.decode(),
+            intake.Sources(local=True),
+        )
         assert found.files == {"kernels.py": text}, found.problem
     for bad in ("--upload-pack=touch x", "ext::sh -c touch% x"):
-        found = intake.take({"student": "eve", "source": bad + "://x"}, tmp_path, "vecadd",
-                            ["kernels.py"], None, tmp_path)
+        found = intake.take(
+            {"student": "eve", "source": bad + "://x"},
+            tmp_path,
+            "vecadd",
+            ["kernels.py"],
+            None,
+            tmp_path,
+        )
         assert found.problem and not found.files
     assert not (tmp_path / "hooked").exists()
 
@@ -412,9 +506,14 @@ def test_a_repository_is_read_at_a_commit_before_the_deadline(tmp_path):
 def test_alike_submissions_are_found_and_others_not():
     given = load_plan(ROOT / "labs/vecadd") and SOLVED.split("def matrix_transpose")[0]
     renamed = SOLVED.replace("strip", "row_of_tiles").replace("block", "b").replace("tile", "t128")
-    other = given + "def matrix_transpose(m):\n" + "".join(
-        f"    x{i} = [m[{i}] for k in range(9) if k < {i} and not k == {i + 1}]\n"
-        for i in range(20))
+    other = (
+        given
+        + "def matrix_transpose(m):\n"
+        + "".join(
+            f"    x{i} = [m[{i}] for k in range(9) if k < {i} and not k == {i + 1}]\n"
+            for i in range(20)
+        )
+    )
     found = pairs({"ann": SOLVED, "bob": renamed, "cy": other}, given)
     assert [(a, b) for _, a, b in found] == [("ann", "bob")] and found[0][0] > 0.8
 

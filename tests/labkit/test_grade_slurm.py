@@ -1,4 +1,5 @@
 """Grading in a Slurm queue: the results of a local run, whoever cancels a job meanwhile."""
+
 from __future__ import annotations
 
 import os
@@ -21,8 +22,9 @@ pytest.importorskip("dask_jobqueue")
 def vecadd(tmp_path, monkeypatch):
     """Make vecadd with a small plan the lab that is graded."""
     monkeypatch.setenv("LABKIT_LABS", str(small_lab(tmp_path)))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT / "shared"),
-                                                      os.environ.get("PYTHONPATH", ""))))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join((str(ROOT / "shared"), os.environ.get("PYTHONPATH", "")))
+    )
     return tmp_path
 
 
@@ -43,8 +45,12 @@ def queue(tmp_path, monkeypatch):
 
 def jobs(*states):
     """Return the ids of Slurm's jobs."""
-    return subprocess.run(["squeue", "-h", "-o", "%i", *(f"-t{s}" for s in states)], text=True,
-                          check=True, capture_output=True).stdout.split()
+    return subprocess.run(
+        ["squeue", "-h", "-o", "%i", *(f"-t{s}" for s in states)],
+        text=True,
+        check=True,
+        capture_output=True,
+    ).stdout.split()
 
 
 @needs_sandbox
@@ -59,10 +65,17 @@ def test_a_queue_that_loses_a_job_gives_the_same(vecadd, queue):
         while not list((two / "verdicts").glob("*.json")):
             time.sleep(0.02)
         job = jobs("R")[0]
-        script.append(subprocess.run(["scontrol", "write", "batch_script", job, "-"], text=True,
-                                     check=True, capture_output=True).stdout)
+        script.append(
+            subprocess.run(
+                ["scontrol", "write", "batch_script", job, "-"],
+                text=True,
+                check=True,
+                capture_output=True,
+            ).stdout
+        )
         subprocess.run(["scancel", job], check=True)
         cancelled.append(job)
+
     thread = threading.Thread(target=cancel)
     thread.start()
     assert run(subs, two, "--scheduler", "slurm:grading", "--jobs", "1") == 0

@@ -1,4 +1,5 @@
 """What a submission might keep, read or use up; each attempt stands beside one that is honest."""
+
 from __future__ import annotations
 
 import gzip
@@ -23,7 +24,7 @@ from labkit.grade.confine import MACHINES, REFUSED, program
 from labkit.grade.facade import Facade
 from labkit.grade.judge import Bench, plain
 from labkit.grade.plan import load_plan
-from labkit.grade.session import Session
+from labkit.grade.rpc_server import Overdue, Session
 from labkit.inputs import make_inputs
 from labkit.spec import SpecError
 
@@ -43,9 +44,20 @@ def bench(tmp_path):
 
     def make(text, seed=3):
         (tmp_path / "kernels.py").write_text(text)
-        made.append(Bench({"submission": str(tmp_path), "sandbox": "none", "kernels": "kernels",
-                           "seed": seed}, load_plan(ROOT / "labs" / "vecadd"), Facade()))
+        made.append(
+            Bench(
+                {
+                    "submission": str(tmp_path),
+                    "sandbox": "none",
+                    "kernels": "kernels",
+                    "seed": seed,
+                },
+                load_plan(ROOT / "labs" / "vecadd"),
+                Facade(),
+            )
+        )
         return made[-1]
+
     yield make
     for one in made:
         one.stop()
@@ -53,20 +65,26 @@ def bench(tmp_path):
 
 # -- what a run leaves to the next -----------------------------------------------------------------
 
+
 def test_what_one_launch_has_computed_is_no_output_of_the_next(bench):
     """The same case on another chip has the same inputs."""
     kept = redteam.body("if KEPT:\n    return KEPT[0]" + TILES + "KEPT.append(out)\nreturn out")
-    mine = bench(kept.replace("import neuronxcc.nki as nki\n",
-                              "import neuronxcc.nki as nki\nKEPT = []\n", 1))
+    mine = bench(
+        kept.replace("import neuronxcc.nki as nki\n", "import neuronxcc.nki as nki\nKEPT = []\n", 1)
+    )
     case = mine.graded.lab.case("transpose_128x128")
     assert "error" not in mine.run(case, "trn2")
     assert "of another run" in mine.run(case, "trn3")["error"]["text"]
 
 
 def test_an_index_may_be_kept(bench):
-    mine = bench(redteam.body("KEPT.append(nl.arange(4))" + TILES.replace(
-        "b = nl", "i = KEPT[0][None, :]\n        b = nl") + "return out").replace(
-        "import neuronxcc.nki as nki\n", "import neuronxcc.nki as nki\nKEPT = []\n", 1))
+    mine = bench(
+        redteam.body(
+            "KEPT.append(nl.arange(4))"
+            + TILES.replace("b = nl", "i = KEPT[0][None, :]\n        b = nl")
+            + "return out"
+        ).replace("import neuronxcc.nki as nki\n", "import neuronxcc.nki as nki\nKEPT = []\n", 1)
+    )
     case = mine.graded.lab.case("transpose_128x128")
     for target in ("trn2", "trn3"):
         reply = mine.run(case, target)
@@ -79,6 +97,7 @@ READ = """
 import numpy as np, re
 bits = nl.load(matrix[0:128, 0:128]).view(nl.int32)
 few = nl.ndarray((8, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+nl.store(few, nl.load(matrix[0:8, 0:1]))
 found = np.zeros((128, 128), np.int32)
 for k in range(3):
     try:
@@ -101,8 +120,12 @@ def test_errors_that_a_kernel_catches_do_not_tell_it_the_inputs(bench):
 
 
 def test_questions_that_python_asks_may_be_answered_by_an_error(bench):
-    mine = bench(redteam.body("assert not hasattr(matrix, 'T_T')\ntry:\n    len(1)\n"
-                              "except TypeError:\n    pass" + TILES + "return out"))
+    mine = bench(
+        redteam.body(
+            "assert not hasattr(matrix, 'T_T')\ntry:\n    len(1)\n"
+            "except TypeError:\n    pass" + TILES + "return out"
+        )
+    )
     case = mine.graded.lab.case("transpose_128x128")
     assert "error" not in mine.run(case, "trn2")
 
@@ -126,19 +149,33 @@ def matrix_transpose(matrix):
 ALL = "    nisa.dma_copy(dst=out, src=matrix)\n    return out"
 
 
-@pytest.mark.parametrize("loop", [
-    "nl.fori_loop(0, nisa.scalar_load(t[0:1, 0:1]), lambda i: None)",
-    "for _ in nl.dynamic_range(0, nisa.scalar_load(t[0:1, 0:1])): pass"])
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "nl.fori_loop(0, nisa.scalar_load(t[0:1, 0:1]), lambda i: None)",
+        "for _ in nl.dynamic_range(0, nisa.scalar_load(t[0:1, 0:1])): pass",
+    ],
+)
 def test_how_often_loops_of_the_chip_run_is_told_a_few_times_only(tmp_path, monkeypatch, loop):
-    from labkit.grade import session
-    monkeypatch.setattr(session, "MOST_LOOPS", 20)
+    from labkit.grade import rpc_server
+
+    monkeypatch.setattr(rpc_server, "MOST_LOOPS", 20)
     graded = load_plan(ROOT / "labs" / "vecadd").speaking("nki")
-    for number, more, says in ((15, loop, ""), (30, loop, "more than 20 loops"),
-                               (30, "nl.fori_loop(0, 2, lambda i: None)", "")):
-        (tmp_path / "kernels_nki.py").write_text(COUNTS.replace("    return out", ALL).replace(
-            "NUMBER", str(number)).replace("LOOP", more))
-        mine = Bench({"submission": str(tmp_path), "sandbox": "none", "kernels": "kernels_nki",
-                      "seed": 3}, graded, Facade())
+    for number, more, says in (
+        (15, loop, ""),
+        (30, loop, "more than 20 loops"),
+        (30, "nl.fori_loop(0, 2, lambda i: None)", ""),
+    ):
+        (tmp_path / "kernels_nki.py").write_text(
+            COUNTS.replace("    return out", ALL)
+            .replace("NUMBER", str(number))
+            .replace("LOOP", more)
+        )
+        mine = Bench(
+            {"submission": str(tmp_path), "sandbox": "none", "kernels": "kernels_nki", "seed": 3},
+            graded,
+            Facade(),
+        )
         try:
             reply = mine.run(graded.lab.case("transpose_128x128"), "trn2")
         finally:
@@ -148,14 +185,19 @@ def test_how_often_loops_of_the_chip_run_is_told_a_few_times_only(tmp_path, monk
 
 def test_a_tile_is_no_number_of_python(bench):
     """nt.scalar makes one of it; with all numbers NumPy could do the kernel's work."""
-    mine = bench(redteam.body("import neuronxcc.nki.typing as nt\n"
-                              "value = nt.scalar(nl.load(matrix[0:1, 0:1]))" + TILES
-                              + "return out"))
+    mine = bench(
+        redteam.body(
+            "import neuronxcc.nki.typing as nt\n"
+            "value = nt.scalar(nl.load(matrix[0:1, 0:1]))" + TILES + "return out"
+        )
+    )
     reply = mine.run(mine.graded.lab.case("transpose_128x128"), "trn2")
     assert "scalar" in reply["error"]["text"], reply
 
 
-ASKING = TILES + """
+ASKING = (
+    TILES
+    + """
 t = nl.load(matrix[0:128, 0:128])
 n = nl.ndarray((128, 128), dtype=nl.int32, buffer=nl.sbuf)
 n[...] = t.view(nl.int32)
@@ -167,12 +209,14 @@ for x in (matrix, t, n, t + t, t > 0.5, nl.max(t, axis=[1]), nl.exp(t * 1000.0),
             pass
 return out
 """
+)
 
 
 def test_what_a_kernel_is_told_does_not_depend_on_values(bench, monkeypatch):
     told, send = [], Session.send
-    monkeypatch.setattr(Session, "send", lambda self, value: (told.append(json.dumps(value)),
-                                                              send(self, value))[1])
+    monkeypatch.setattr(
+        Session, "send", lambda self, value: (told.append(json.dumps(value)), send(self, value))[1]
+    )
     heard = []
     for seed in (3, 4):
         mine = bench(redteam.body(ASKING), seed)
@@ -183,16 +227,39 @@ def test_what_a_kernel_is_told_does_not_depend_on_values(bench, monkeypatch):
     assert heard[0] == heard[1] and len(heard[0]) > 50
 
 
+def test_an_alarm_is_not_an_error_of_the_kernel():
+    """The simulator catches errors here and there, and would go on without end."""
+    Bench._watch(0.05)
+    try:
+        with pytest.raises(Overdue):
+            try:
+                while True:
+                    pass
+            except Exception:
+                pytest.fail("the simulator went on")
+    finally:
+        Bench._watch(0)
+
+
 @needs_sandbox
 def test_a_kernel_does_not_say_the_shapes_of_hidden_cases(tmp_path, monkeypatch):
     """Right kernels have their prints shown, those of the cases that everybody has."""
     monkeypatch.setenv("LABKIT_LABS", str(small_lab(tmp_path)))
     says = "print('SAW', rows, columns, SEEN)\nSEEN.append(columns)"
     text = redteam.body(says + TILES + "return out").replace(
-        "import neuronxcc.nki as nki\n", "import neuronxcc.nki as nki\nSEEN = []\n", 1)
-    subs = hand_in(tmp_path / "subs", ann=text, bob=text.replace("SEEN.append(columns)", (
-        "SEEN.append(columns)\n    if 256 in SEEN and columns == 128:\n"
-        "        raise ValueError(SEEN)")))
+        "import neuronxcc.nki as nki\n", "import neuronxcc.nki as nki\nSEEN = []\n", 1
+    )
+    subs = hand_in(
+        tmp_path / "subs",
+        ann=text,
+        bob=text.replace(
+            "SEEN.append(columns)",
+            (
+                "SEEN.append(columns)\n    if 256 in SEEN and columns == 128:\n"
+                "        raise ValueError(SEEN)"
+            ),
+        ),
+    )
     assert run(subs, tmp_path / "out") == 0
     for student in ("ann", "bob"):
         verdict = json.loads((tmp_path / "out/verdicts" / f"{student}.json").read_text())
@@ -204,27 +271,39 @@ def test_a_kernel_does_not_say_the_shapes_of_hidden_cases(tmp_path, monkeypatch)
 def test_a_verdict_has_no_text_that_steers_a_terminal_or_is_no_text():
     said = plain({"a": ["x\x1b[2J\udc80\u202ey\n", ("z\x07",), 1.5, None]})
     assert said == {"a": ["x [2J  y\n", ["z "], 1.5, None]}
+    assert len(plain("x" * 100_000)) < 5100  # of a name that an error quotes
     json.dumps(said, ensure_ascii=False).encode()
 
 
 # -- what a process may use up ---------------------------------------------------------------------
 
 TRY = """
-import ctypes, os, sys
+import ctypes, fcntl, os, sys
 sys.path.insert(0, {folder!r})
 from confine import confine
 confine({{}})
 c = ctypes.CDLL(None, use_errno=True)
+x86 = os.uname().machine == "x86_64"
+IO_SETUP = (206 if x86 else 0, 60000, ctypes.byref(ctypes.c_void_p()))
+SYNC = (162 if x86 else 81,)
 def tried(call):
     try:
         got = call()
     except OSError as error:
         return error.errno
     return ctypes.get_errno() if got == -1 else 0
+there = open({there!r})
+os.close(os.dup(there.fileno()))
+fcntl.fcntl(there, fcntl.F_GETFL)
 print([tried(call) for call in (
     lambda: c.shmget(0, ctypes.c_size_t(1 << 20), 0o1600), lambda: c.semget(0, 9, 0o1600),
     lambda: c.msgget(0, 0o1600), os.fork, lambda: os.kill(os.getppid(), 0),
     lambda: os.mkdir({new!r}), lambda: os.symlink("x", {new!r}), lambda: open({new!r}, "w"),
+    lambda: fcntl.flock(there, fcntl.LOCK_EX), lambda: fcntl.lockf(there, fcntl.LOCK_SH),
+    lambda: fcntl.fcntl(there, fcntl.F_GETLK, b"\\0" * 32),
+    lambda: fcntl.fcntl(there, fcntl.F_SETLEASE, fcntl.F_RDLCK),
+    lambda: fcntl.fcntl(there, fcntl.F_NOTIFY, 1),
+    lambda: c.syscall(*IO_SETUP), lambda: c.syscall(*SYNC),
     lambda: os.memfd_create("x"), lambda: os.execv("/bin/true", ["true"]))])
 print(open({there!r}).read(), flush=True)
 """
@@ -233,19 +312,23 @@ print(open({there!r}).read(), flush=True)
 @pytest.mark.skipif(not sandbox.filters(), reason="this kernel filters no system calls")
 def test_the_filter_refuses_what_no_limit_counts(tmp_path):
     (tmp_path / "there").write_text("read")
-    code = TRY.format(folder=str(Path(sandbox.__file__).parent), new=str(tmp_path / "new"),
-                      there=str(tmp_path / "there"))
+    code = TRY.format(
+        folder=str(Path(sandbox.__file__).parent),
+        new=str(tmp_path / "new"),
+        there=str(tmp_path / "there"),
+    )
     done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True)
-    assert done.stdout.splitlines() == [str([1] * 10), "read"], done.stderr
+    assert done.stdout.splitlines() == [str([1] * 17), "read"], done.stderr
 
 
 def test_the_filter_is_one_for_each_machine():
     for machine in MACHINES:
         code = program(machine)
-        assert len(code) % 8 == 0 and len(code) // 8 < 256       # jumps are a byte
+        assert len(code) % 8 == 0 and len(code) // 8 < 256  # jumps are a byte
     assert program("sparc") == b"" and all(any(both) for both in REFUSED.values())
     assert len({n[0] for n in REFUSED.values()} - {None}) == sum(
-        n[0] is not None for n in REFUSED.values())
+        n[0] is not None for n in REFUSED.values()
+    )
 
 
 def test_a_submission_that_waits_to_be_judged_is_nobody_elses_to_read(tmp_path):
@@ -272,16 +355,24 @@ def test_another_user_must_not_be_able_to_read_the_lab(tmp_path):
 
 def test_source_that_crashes_python_is_a_flag(monkeypatch):
     from labkit.grade import rules
-    assert rules.flags_of({"kernels.py": "import os\n"}) == [
-        {"file": "kernels.py", "line": 1, "what": "imports os"}]
-    deep = "x" + ".a" * 300_000         # Python 3.10 ends with a segmentation fault
-    assert [f["what"] for f in rules.flags_of({"kernels.py": deep})] in (
-        [], ["is what Python cannot read"])
+
+    def read(files):
+        return rules.read_source(files, "kernels.py", ["f"], "beta1")[0]
+
+    assert read({"kernels.py": "import os\n"}) == [
+        {"file": "kernels.py", "line": 1, "what": "imports os"}
+    ]
+    deep = "x" + ".a" * 300_000  # Python 3.10 ends with a segmentation fault
+    assert [f["what"] for f in read({"kernels.py": deep})] in ([], ["is what Python cannot read"])
     monkeypatch.setattr(rules.sys, "executable", "/bin/false")
-    assert rules.flags_of({"kernels.py": "x"})[0]["what"] == "is what Python cannot read"
+    assert read({"kernels.py": "x"})[0]["what"] == "is what Python cannot read"
+    monkeypatch.undo()
+    monkeypatch.setattr(rules, "SLOWEST", 0.01)  # and so is what takes minutes
+    assert read({"kernels.py": "x"})[0]["what"] == "is what Python cannot read"
 
 
 # -- what is handed in -----------------------------------------------------------------------------
+
 
 def broken_zip():
     """Return a zip whose compressed bytes are noise."""
@@ -303,11 +394,29 @@ def long_names(size):
     return out.getvalue()
 
 
-@pytest.mark.parametrize("name, data, says", [
-    ("ann.zip", broken_zip, "cannot be read"),
-    ("ann.tar.gz", lambda: long_names(80 << 20), "more than 50 MiB"),
-    ("ann.tar.gz", lambda: gzip.compress(b"x" * 5000)[:60] + b"\0" * 50, "cannot be read"),
-])
+def pax_of_digits(size):
+    """Return a .tar whose file has a head of digits, in which tarfile looks for numbers."""
+    info = tarfile.TarInfo("././@PaxHeader")
+    info.type, info.size = tarfile.XHDTYPE, size
+    return (
+        info.tobuf(tarfile.USTAR_FORMAT)
+        + b"1" * size
+        + tarfile.TarInfo("kernels.py").tobuf()
+        + b"\0" * 1024
+    )
+
+
+@pytest.mark.parametrize(
+    "name, data, says",
+    [
+        ("ann.zip", broken_zip, "cannot be read"),
+        ("ann.tar.gz", lambda: long_names(80 << 20), "more than 50 MiB"),
+        ("ann.tar.gz", lambda: long_names(8 << 20), "more than 16 KiB about one of its files"),
+        ("ann.tar", lambda: pax_of_digits(512 << 10), "more than 16 KiB about one of its files"),
+        ("ann.tar", lambda: 2000 * pax_of_digits(1 << 10)[:-1024], "1024 KiB about all"),
+        ("ann.tar.gz", lambda: gzip.compress(b"x" * 5000)[:60] + b"\0" * 50, "cannot be read"),
+    ],
+)
 def test_an_archive_that_no_library_can_read_is_the_students_problem(tmp_path, name, data, says):
     (tmp_path / name).write_bytes(data())
     (row,) = intake.find(tmp_path).values()
@@ -352,10 +461,17 @@ def test_who_hands_in_twice_is_asked_about(tmp_path):
 TABLE = "student,source,submitted_at\nann,ann,2026-05-01T10:00:00Z\nZoë,zoe,\n"
 
 
-@pytest.mark.parametrize("data", [
-    TABLE.encode(), TABLE.encode("utf-8-sig"), TABLE.replace(",", ";").encode(),
-    TABLE.replace(",", "\t").encode("utf-16"), TABLE.replace("\n", "\r\n").encode(),
-    TABLE.replace("student", " Student ").replace("ann,", " ann ,").encode() + b"\n,,\n"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        TABLE.encode(),
+        TABLE.encode("utf-8-sig"),
+        TABLE.replace(",", ";").encode(),
+        TABLE.replace(",", "\t").encode("utf-16"),
+        TABLE.replace("\n", "\r\n").encode(),
+        TABLE.replace("student", " Student ").replace("ann,", " ann ,").encode() + b"\n,,\n",
+    ],
+)
 def test_tables_of_spreadsheets_are_read(tmp_path, data):
     (tmp_path / "submissions.csv").write_bytes(data)
     rows = intake.find(tmp_path)
@@ -363,14 +479,17 @@ def test_tables_of_spreadsheets_are_read(tmp_path, data):
     assert rows["ann"]["submitted_at"] == "2026-05-01T10:00:00Z"
 
 
-@pytest.mark.parametrize("data, says", [
-    (TABLE.encode("latin-1"), "line 3: not UTF-8"),
-    (b"name,source\nann,ann\n", "must have the column student"),
-    (b"student,source\nann,a\nann,b\n", "row 3: ann is there twice"),
-    (b"student,source\nann,a,b,c\n", "row 2: 4 values in 2 columns"),
-    (b"student,source\n,a\n", "row 2: no student"),
-    (b"student,submitted_at\nann,yesterday\n", "ann: 'yesterday' is not a time"),
-])
+@pytest.mark.parametrize(
+    "data, says",
+    [
+        (TABLE.encode("latin-1"), "line 3: not UTF-8"),
+        (b"name,source\nann,ann\n", "must have the column student"),
+        (b"student,source\nann,a\nann,b\n", "row 3: ann is there twice"),
+        (b"student,source\nann,a,b,c\n", "row 2: 4 values in 2 columns"),
+        (b"student,source\n,a\n", "row 2: no student"),
+        (b"student,submitted_at\nann,yesterday\n", "ann: 'yesterday' is not a time"),
+    ],
+)
 def test_tables_that_cannot_be_meant_are_an_error_of_the_staffs(tmp_path, data, says):
     (tmp_path / "submissions.csv").write_bytes(data)
     with pytest.raises(SpecError, match=re.escape(says)):
@@ -378,6 +497,7 @@ def test_tables_that_cannot_be_meant_are_an_error_of_the_staffs(tmp_path, data, 
 
 
 # -- a class -------------------------------------------------------------------------------------
+
 
 def test_grades_are_the_owners_only_and_one_folder_is_one_lab(tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_LABS", str(small_lab(tmp_path)))
@@ -390,6 +510,7 @@ def test_grades_are_the_owners_only_and_one_folder_is_one_lab(tmp_path, monkeypa
 
 def test_one_whose_judge_fails_does_not_keep_a_class_from_its_grades(tmp_path, monkeypatch):
     from labkit.grade import run as module
+
     monkeypatch.setenv("LABKIT_LABS", str(small_lab(tmp_path)))
     subs = hand_in(tmp_path / "subs", ann="x = 1\n", bob="x = 2\n", carol="x = 3\n")
     judge = module.grade_one
@@ -398,6 +519,7 @@ def test_one_whose_judge_fails_does_not_keep_a_class_from_its_grades(tmp_path, m
         if task["student"] == "bob":
             raise module.Killed("the judge was killed three times")
         return judge(task)
+
     monkeypatch.setattr(module, "grade_one", fails)
     with pytest.raises(SpecError, match="not judged, and in no gradebook: bob. .*three times"):
         run(subs, tmp_path / "out", "--sandbox", "none")
@@ -410,6 +532,7 @@ def test_one_whose_judge_fails_does_not_keep_a_class_from_its_grades(tmp_path, m
 
 def test_all_who_are_alike_are_in_the_table_though_the_page_shows_some(tmp_path, monkeypatch):
     from labkit.grade import report
+
     monkeypatch.setenv("LABKIT_LABS", str(small_lab(tmp_path)))
     monkeypatch.setattr(report, "SHOWN", 2)
     own = "\n".join(f"def f{i}(a, b):\n    return [a[{i}:], b] + a * {i}\n" for i in range(20))
@@ -418,3 +541,45 @@ def test_all_who_are_alike_are_in_the_table_though_the_page_shows_some(tmp_path,
     assert len((tmp_path / "out" / "similar.csv").read_text().splitlines()) == 1 + 6
     page = (tmp_path / "out" / "summary.html").read_text()
     assert page.count("100&nbsp;%</td>") == 2 and "4 more in similar.csv" in page
+
+
+def test_data_types_of_import_nki_are_named_and_compared(tmp_path):
+    """They are texts of a class of ours, which were left out: nl.float32 did not exist."""
+    import nki.language as nl
+
+    named = {k for k in dir(nl) if isinstance(getattr(nl, k), str) and not k.startswith("_")}
+    names = Facade().describe()[0]["nki.language"]
+    assert "float32" in named and named <= set(names)
+    assert names["bfloat16"][::2] == ["value", "bfloat16"]
+    graded = load_plan(ROOT / "labs" / "vecadd").speaking("nki")
+    (tmp_path / "kernels_nki.py").write_text(
+        COUNTS[: COUNTS.index("    t = nl.ndarray")]
+        + """
+    assert matrix.dtype == nl.float32 and matrix.dtype in ("float32",)
+    t = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+    assert t.dtype == nl.float32 != nl.bfloat16
+"""
+        + ALL
+    )
+    mine = Bench(
+        {"submission": str(tmp_path), "sandbox": "none", "kernels": "kernels_nki", "seed": 3},
+        graded,
+        Facade(),
+    )
+    try:
+        reply = mine.run(graded.lab.case("transpose_128x128"), "trn2")
+    finally:
+        mine.stop()
+    assert "error" not in reply, reply
+
+
+def test_an_error_in_one_case_ends_no_other(bench):
+    mine = bench(redteam.body("if rows > 128:\n    nl.load(matrix)\n" + TILES + "return out"))
+    for rows, ends in ((128, ""), (256, "NKI-P01"), (128, "")):
+        case = next(
+            c
+            for c in mine.graded.lab.cases
+            if c.kernel == "matrix_transpose" and c.inputs[0].shape[0] == rows
+        )
+        reply = mine.run(case, "trn2")
+        assert reply["error"]["id"] == ends if ends else "error" not in reply, reply

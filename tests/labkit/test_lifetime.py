@@ -1,4 +1,5 @@
 """A kernel that never ends: its process ends with the tester, whatever ends that, or in time."""
+
 from __future__ import annotations
 
 import json
@@ -12,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from labkit import Case, Lab, Tensor
-from labkit.child import job_of
 from labkit.evaluate import FAILED, evaluate
+from labkit.run.child import job_of
+from labkit.run.worker import Worker
 from labkit.spec import COMPILED_LIMIT_S, TIME_LIMIT_S, time_limit
-from labkit.worker import Worker
 
 SHARED = str(Path(__file__).parents[2] / "shared")
 FOREVER = """
@@ -46,7 +47,7 @@ def until(what, seconds=60.0):
 
 
 def is_gone(pid: int) -> bool:
-    """Tell whether a process has ended, whoever was to wait for it."""
+    """Return whether a process has ended, whoever was to wait for it."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -65,11 +66,15 @@ def lab(tmp_path):
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGHUP", "SIGKILL", "SIGINT"])
 def test_no_kernel_outlives_its_tester(lab, end):
-    heard = signal.SIG_DFL              # also where the tests run below nohup, or in the background
+    heard = signal.SIG_DFL  # also where the tests run below nohup, or in the background
     if end != "SIGKILL":
         heard = signal.signal(getattr(signal, end), signal.SIG_DFL)
-    tester = subprocess.Popen([sys.executable, "-c", TESTER], cwd=lab, stderr=subprocess.DEVNULL,
-                              env={**os.environ, "PYTHONPATH": SHARED})
+    tester = subprocess.Popen(
+        [sys.executable, "-c", TESTER],
+        cwd=lab,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": SHARED},
+    )
     if end != "SIGKILL":
         signal.signal(getattr(signal, end), heard)
     try:
@@ -86,10 +91,19 @@ def test_no_kernel_outlives_its_tester(lab, end):
 
 def test_a_kernel_ends_when_nobody_holds_the_other_end_of_the_pipe(lab):
     """What works on every platform: here the parent lives on, and only the pipe is closed."""
-    job = job_of(Case("c", "k", "same", (Tensor((4, 4)),)), kernels=str(lab / "kernels.py"),
-                 backend="sim", target="trn1", seed=1, id=0)
-    process = subprocess.Popen([sys.executable, "-m", "labkit.child", str(lab)],
-                               stdin=subprocess.PIPE, env={**os.environ, "PYTHONPATH": SHARED})
+    job = job_of(
+        Case("c", "k", "same", (Tensor((4, 4)),)),
+        kernels=str(lab / "kernels.py"),
+        backend="sim",
+        target="trn1",
+        seed=1,
+        id=0,
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "labkit.run.child", str(lab)],
+        stdin=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": SHARED},
+    )
     try:
         process.stdin.write((json.dumps(job) + "\n").encode())
         process.stdin.flush()
@@ -105,8 +119,9 @@ def test_a_worker_that_has_done_its_work_ends_well(lab):
     (lab / "kernels.py").write_text("def k(a):\n    1 / 0\n")
     case = Case("c", "k", "same", (Tensor((4, 4)),))
     with Worker("sim") as worker:
-        job = worker.send(job_of(case, kernels=str(lab / "kernels.py"), backend="sim",
-                                 target="trn1", seed=1))
+        job = worker.send(
+            job_of(case, kernels=str(lab / "kernels.py"), backend="sim", target="trn1", seed=1)
+        )
         assert "ZeroDivisionError" in worker.receive(job, 60)["error"]["text"]
         process = worker._process
     assert process.returncode == 0

@@ -1,4 +1,5 @@
 """Hostile submissions: none gains a point, none harms the grader, the next is graded as always."""
+
 from __future__ import annotations
 
 import json
@@ -16,10 +17,29 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="grading is not for W
 
 ARCHIVES = redteam.archives()
 #: a sample of what each kind tries, of those that end soon
-SAMPLE = ["fork_in_kernel", "memory_bomb", "memory_bomb_of_tensors", "kill_parent",
-          "write_outside", "network", "exit_zero", "forged_reply", "host_answer", "read_attributes",
-          "call_anything", "pickle", "rewrite_client", "html", "endless_loop", "zip_bomb",
-          "path_traversal", "symlink_tar", "own_tester", "shared_memory", "empty_files"]
+SAMPLE = [
+    "fork_in_kernel",
+    "memory_bomb",
+    "memory_bomb_of_tensors",
+    "kill_parent",
+    "write_outside",
+    "network",
+    "exit_zero",
+    "forged_reply",
+    "host_answer",
+    "read_attributes",
+    "call_anything",
+    "pickle",
+    "rewrite_client",
+    "html",
+    "endless_loop",
+    "zip_bomb",
+    "path_traversal",
+    "symlink_tar",
+    "own_tester",
+    "shared_memory",
+    "empty_files",
+]
 MARK = Path("/tmp/labkit-was-here")
 
 
@@ -38,12 +58,19 @@ def judge_all(names, tmp_path, monkeypatch):
                 heard.append(server.accept()[0])
             except OSError:
                 continue
+
     thread = threading.Thread(target=listen)
     thread.start()
     try:
-        folder = hand_in(tmp_path / "subs", zz_honest=SOLVED, **{
-            n: redteam.KERNELS[n][1].replace("PORT", str(port))
-            for n in names if n in redteam.KERNELS})
+        folder = hand_in(
+            tmp_path / "subs",
+            zz_honest=SOLVED,
+            **{
+                n: redteam.KERNELS[n][1].replace("PORT", str(port))
+                for n in names
+                if n in redteam.KERNELS
+            },
+        )
         for name in names:
             if name in ARCHIVES:
                 (folder / f"{name}{ARCHIVES[name][1]}").write_bytes(ARCHIVES[name][2])
@@ -58,7 +85,7 @@ def judge_all(names, tmp_path, monkeypatch):
 
 def hold(names, tmp_path, monkeypatch):
     """Judge all and hold them to what must be."""
-    scratch = tmp_path / "scratch"          # other tests stage their submissions meanwhile
+    scratch = tmp_path / "scratch"  # other tests stage their submissions meanwhile
     scratch.mkdir()
     monkeypatch.setenv("TMPDIR", str(scratch))
     verdicts, heard = judge_all(names, tmp_path, monkeypatch)

@@ -1,4 +1,5 @@
 """results.json: appended to, atomic, and never at the cost of what was there."""
+
 from __future__ import annotations
 
 import json
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit.results import ResultsError, append_run
+from labkit.history.results import ResultsError, append_run
 
 
 def test_runs_are_appended(tmp_path):
@@ -30,8 +31,10 @@ def test_what_cannot_be_read_is_kept_under_another_name(tmp_path, old):
 
 def test_two_processes_lose_nothing(tmp_path):
     path = tmp_path / "results.json"
-    code = ("import sys; from pathlib import Path; from labkit.results import append_run\n"
-            "for n in range(20): append_run(Path(sys.argv[1]), {'n': n})")
+    code = (
+        "import sys; from pathlib import Path; from labkit.history.results import append_run\n"
+        "for n in range(20): append_run(Path(sys.argv[1]), {'n': n})"
+    )
     both = [subprocess.Popen([sys.executable, "-c", code, str(path)]) for _ in range(2)]
     assert [p.wait() for p in both] == [0, 0]
     assert len(json.loads(path.read_text())["runs"]) == 40
@@ -60,11 +63,20 @@ def test_what_is_finished_is_written_while_the_rest_runs_and_comes_once(tmp_path
 
     from labkit import cli
     from labkit.load import load_lab
+
     lab = load_lab(Path(__file__).parents[2] / "labs" / "vecadd")
     cases = [lab.case("naive_128"), lab.case("stream_128_free1")]
     path, seen = tmp_path / "results.json", []
-    args = argparse.Namespace(results=path, backend="sim", simulate=True, seed=None, dialect=None,
-                              in_process=True, language=None, case_limit=None)
+    args = argparse.Namespace(
+        results=path,
+        backend="sim",
+        simulate=True,
+        seed=None,
+        dialect=None,
+        in_process=True,
+        language=None,
+        case_limit=None,
+    )
     real = cli.evaluate
 
     def evaluate(*given, **named):
@@ -72,6 +84,7 @@ def test_what_is_finished_is_written_while_the_rest_runs_and_comes_once(tmp_path
             if path.exists():
                 seen.append(json.loads(path.read_text())["runs"])
             yield outcome
+
     monkeypatch.setattr(cli, "evaluate", evaluate)
     monkeypatch.setattr(cli, "SAVE_S", 0.0)
     cli.run_cases(lab, [(c, "trn1") for c in cases], args, Console(quiet=True))

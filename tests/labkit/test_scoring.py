@@ -1,4 +1,5 @@
 """Points, thresholds and recorded times: right and in time, in one run, and honest about which."""
+
 from __future__ import annotations
 
 import json
@@ -10,11 +11,18 @@ from rich.console import Console
 
 from labkit import Case, Lab, RubricLine, SpecError, Tensor, make_inputs
 from labkit.evaluate import FAILED, PASSED, Outcome, score
-from labkit.results import ResultsError, write_times
+from labkit.history.results import ResultsError, write_times
 from labkit.show import case_table, show_score
 
-CASE = Case("c", "k", "same", (Tensor((128, 4)),), threshold_us={"trn1": 100, "trn2": 60},
-            relaxed_us={"trn2": 80}, percentile=99)
+CASE = Case(
+    "c",
+    "k",
+    "same",
+    (Tensor((128, 4)),),
+    threshold_us={"trn1": 100, "trn2": 60},
+    relaxed_us={"trn2": 80},
+    percentile=99,
+)
 LINE = RubricLine("fast", 10, ("c",), speed=True, relaxed=0.5)
 
 
@@ -22,24 +30,29 @@ def lab(*rubric: RubricLine) -> Lab:
     return Lab("small", "A small lab", Path(__file__).parent, (CASE,), rubric)
 
 
-def ran(us: float | None, target: str = "trn2", status: str = PASSED,
-        kind: str = "measured") -> Outcome:
+def ran(
+    us: float | None, target: str = "trn2", status: str = PASSED, kind: str = "measured"
+) -> Outcome:
     latency = None if us is None else {"p50": 1.0, "p99": us}
-    return Outcome(CASE, target, status, "a text", latency=latency,
-                   latency_kind=kind if latency else None)
+    return Outcome(
+        CASE, target, status, "a text", latency=latency, latency_kind=kind if latency else None
+    )
 
 
-@pytest.mark.parametrize("outcome, points, why", [
-    (ran(60), 10, "measured 60 of 60 us"),
-    (ran(61), 5, "relaxed"),
-    (ran(81), 0, "too slow"),
-    (ran(float("nan")), 0, "too slow"),             # a time that is no number is not in time
-    (ran(10, status=FAILED), 0, "a text"),          # fast and wrong
-    (ran(None), None, "not judged"),
-    (ran(90, "trn1"), 10, "measured 90 of 100 us"),
-    (ran(101, "trn1"), 0, "too slow"),              # no relaxed threshold on that target
-    (ran(50, kind="predicted"), 10, "predicted 50 of 60 us"),
-])
+@pytest.mark.parametrize(
+    "outcome, points, why",
+    [
+        (ran(60), 10, "measured 60 of 60 us"),
+        (ran(61), 5, "relaxed"),
+        (ran(81), 0, "too slow"),
+        (ran(float("nan")), 0, "too slow"),  # a time that is no number is not in time
+        (ran(10, status=FAILED), 0, "a text"),  # fast and wrong
+        (ran(None), None, "not judged"),
+        (ran(90, "trn1"), 10, "measured 90 of 100 us"),
+        (ran(101, "trn1"), 0, "too slow"),  # no relaxed threshold on that target
+        (ran(50, kind="predicted"), 10, "predicted 50 of 60 us"),
+    ],
+)
 def test_points_for_speed(outcome, points, why):
     ((_, got, text),) = score(lab(LINE), [outcome])
     assert got == points and why in text
@@ -54,8 +67,13 @@ def test_a_line_for_a_target_ignores_other_targets():
 
 def test_score_is_shown_by_course_and_counts_what_did_not_run(capsys):
     lines = [RubricLine("one", 3, ("c",), course="Autumn"), LINE]
-    many = Lab("small", "", Path(), (CASE, Case("d", "k", "same", (Tensor((1, 1)),))),
-               (*lines, RubricLine("two", 4, ("d",), course="Autumn")))
+    many = Lab(
+        "small",
+        "",
+        Path(),
+        (CASE, Case("d", "k", "same", (Tensor((1, 1)),))),
+        (*lines, RubricLine("two", 4, ("d",), course="Autumn")),
+    )
     show_score(Console(width=120), many, score(many, [ran(10)]))
     text = capsys.readouterr().out
     assert "Points, Autumn" in text and "1 more" in text and "Points, small" in text
@@ -67,8 +85,9 @@ def test_times_are_recorded_with_their_kind(tmp_path):
     (folder / "kernels.py").write_text("")
     one = Lab("small", "", folder, (CASE,))
     path = tmp_path / "new" / "execution_times.json"
-    assert "1 predicted latencies" in write_times(path, one, [ran(12.34, kind="predicted")], "sim",
-                                                      7)
+    assert "1 predicted latencies" in write_times(
+        path, one, [ran(12.34, kind="predicted")], "sim", 7
+    )
     document = json.loads(path.read_text())
     assert document["kind"] == "predicted" and document["backend"] == "sim"
     assert document["execution_times_us"] == {"c": 12.3}
@@ -82,8 +101,9 @@ def test_times_are_recorded_with_their_kind(tmp_path):
 
 
 def test_case_table_says_what_each_tolerance_is(capsys):
-    many = Lab("small", "", Path(), (CASE, Case("moved", "k", "same", (Tensor((128, 4)),),
-                                                accumulate=0)))
+    many = Lab(
+        "small", "", Path(), (CASE, Case("moved", "k", "same", (Tensor((128, 4)),), accumulate=0))
+    )
     Console(width=160).print(case_table(many))
     text = capsys.readouterr().out
     assert "trn2 60 us p99" in text and "sqrt(terms summed)" in text and "1.2e-07" in text
@@ -93,8 +113,12 @@ def test_case_table_says_what_each_tolerance_is(capsys):
 def test_inputs_from_files_and_constant_inputs(tmp_path):
     path = tmp_path / "a.npy"
     np.save(path, np.arange(8, dtype=np.float32).reshape(2, 4))
-    case = Case("c", "k", "same", (Tensor((2, 4), file=str(path)),
-                                   Tensor((3, 3), "float16", low=0.5, high=0.5)))
+    case = Case(
+        "c",
+        "k",
+        "same",
+        (Tensor((2, 4), file=str(path)), Tensor((3, 3), "float16", low=0.5, high=0.5)),
+    )
     stored, constant = make_inputs(case, 0)
     assert stored[1, 3] == 7 and (constant == 0.5).all()
     np.save(path, np.zeros((4, 2), np.float32))

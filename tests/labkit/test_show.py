@@ -1,4 +1,5 @@
 """What a person sees in a terminal of 80 columns, of prints, of reports that repeat themselves."""
+
 from __future__ import annotations
 
 import io
@@ -13,8 +14,8 @@ from rich.console import Console
 
 from labkit import Case, MustFailNumerically, Tensor
 from labkit.evaluate import FAILED, PASSED, Outcome
+from labkit.history.results import append_run
 from labkit.load import load_lab
-from labkit.results import append_run
 from labkit.show import (
     case_table,
     show_check,
@@ -47,16 +48,24 @@ def test_names_can_be_copied(lab, width):
     some = [("lab", outcome(c.name)) for c in cases]
     for table in (case_table(load_lab(LABS / lab)), summary_table(some)):
         text = shown(show_table, table, width=width)
-        assert [c.name for c in cases if not re.search(rf"^{re.escape(c.name)}( |$)", text, re.M)
-                ] == []
+        assert [
+            c.name for c in cases if not re.search(rf"^{re.escape(c.name)}( |$)", text, re.M)
+        ] == []
         if width >= 80:
             assert max(map(len, text.splitlines())) <= width
 
 
 def test_what_passing_kernels_print_is_shown():
-    text = shown(show_printed, [outcome("a", printed="x = 3"), outcome("b", printed="x = 3"),
-                                outcome("c"), outcome("d", printed="\n".join(map(str, range(99)))),
-                                outcome("e", FAILED, printed="shown with the failure")])
+    text = shown(
+        show_printed,
+        [
+            outcome("a", printed="x = 3"),
+            outcome("b", printed="x = 3"),
+            outcome("c"),
+            outcome("d", printed="\n".join(map(str, range(99)))),
+            outcome("e", FAILED, printed="shown with the failure"),
+        ],
+    )
     assert "a on trn1, printed by the kernel:\nx = 3\n" in text
     assert "b on trn1, printed by the kernel:\n  (the same as above)" in text
     assert "c on" not in text and "e on" not in text
@@ -64,20 +73,34 @@ def test_what_passing_kernels_print_is_shown():
 
 
 def test_a_report_is_the_same_as_above_only_if_it_is_above():
-    text = shown(show_failures, [outcome("a", FAILED, "one"), outcome("b", FAILED, "one"),
-                                 outcome("c", FAILED, "two"), outcome("d", FAILED, "one")])
+    text = shown(
+        show_failures,
+        [
+            outcome("a", FAILED, "one"),
+            outcome("b", FAILED, "one"),
+            outcome("c", FAILED, "two"),
+            outcome("d", FAILED, "one"),
+        ],
+    )
     assert text.count("(the same report as above)") == 1
     assert "d on trn1: failed\n  (the same report as that of a on trn1)" in text
 
 
 def started(lab: str, *args: str, cwd: Path) -> subprocess.CompletedProcess:
     env = {**os.environ, "PYTHONPATH": str(LABS.parent / "shared"), "COLUMNS": "80"}
-    return subprocess.run([sys.executable, str(LABS / lab / "tester.py"), *args], cwd=cwd, env=env,
-                          capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        [sys.executable, str(LABS / lab / "tester.py"), *args],
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
 
 
-@pytest.mark.parametrize("lab, args", [
-    ("conv2d", ["--basic"]), ("ffnn", ["--small", "--test-matmul"]), ("vecadd", [])])
+@pytest.mark.parametrize(
+    "lab, args", [("conv2d", ["--basic"]), ("ffnn", ["--small", "--test-matmul"]), ("vecadd", [])]
+)
 def test_a_backend_that_is_not_here_is_said_once(tmp_path, lab, args):
     done = started(lab, "--backend", "hw", *args, cwd=tmp_path)
     assert done.returncode == 2 and done.stdout == ""
@@ -99,32 +122,50 @@ def test_prints_of_a_passing_case_reach_the_terminal(tmp_path):
     for file in (LABS / "vecadd").glob("*.py"):
         text = file.read_text("utf-8")
         if file.name == "kernels.py":
-            text = text.replace("    b = nl.load(b_vec)\n", "    b = nl.load(b_vec)\n"
-                                "    nl.device_print('tile', a)\n    print('shape', a_vec.shape)\n")
+            text = text.replace(
+                "    b = nl.load(b_vec)\n",
+                "    b = nl.load(b_vec)\n"
+                "    nl.device_print('tile', a)\n    print('shape', a_vec.shape)\n",
+            )
         (folder / file.name).write_text(text, "utf-8")
     (folder / "README.md").write_text("")
     env = {**os.environ, "PYTHONPATH": str(LABS.parent / "shared")}
     for args in (["--kernel", "naive", "-n", "128"], []):
-        done = subprocess.run([sys.executable, "tester.py", "--dialect", "beta1", *args],
-                              cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            [sys.executable, "tester.py", "--dialect", "beta1", *args],
+            cwd=folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
-        if not args:                    # of many cases, the last lines
+        if not args:  # of many cases, the last lines
             assert "lines before; --in-process shows all" in done.stdout
             continue
         assert "naive_128 on trn1, printed by the kernel" in done.stdout
         assert "shape (128,)" in done.stdout and "tile (128, 1) float32 sbuf" in done.stdout
 
 
-WARNING = {"severity": "warning", "id": "NKI-L05", "text": "iterations share a tile",
-           "where": "kernels.py:3, in k", "try": "a tile for each"}
+WARNING = {
+    "severity": "warning",
+    "id": "NKI-L05",
+    "text": "iterations share a tile",
+    "where": "kernels.py:3, in k",
+    "try": "a tile for each",
+}
 NOTE = {"severity": "note", "id": "NKI-M09", "text": "a copy", "where": None, "try": ""}
 
 
 def test_findings_of_cases_that_pass_are_listed_once_worst_first():
     both = [outcome("a", findings=[NOTE, WARNING]), outcome("b", findings=[WARNING])]
     said = shown(show_check, both)
-    for part in ("warning NKI-L05 iterations share a tile", "in     a on trn1 and 1 more",
-                 "try    a tile for each", "explain NKI-L05"):
+    for part in (
+        "warning NKI-L05 iterations share a tile",
+        "in     a on trn1 and 1 more",
+        "try    a tile for each",
+        "explain NKI-L05",
+    ):
         assert part in said
     assert "NKI-M09" not in said
     said = shown(show_check, both, True)
@@ -143,8 +184,10 @@ def test_what_to_try_is_said_once():
 
 def test_points_of_several_courses_are_not_added_up():
     """conv2d has the points of three courses, ffnn those of one."""
-    for name, case, points in (("conv2d", "small_in128_out128", "-"),
-                               ("ffnn", "transpose_128x128", "6")):
+    for name, case, points in (
+        ("conv2d", "small_in128_out128", "-"),
+        ("ffnn", "transpose_128x128", "6"),
+    ):
         lab = load_lab(LABS / name)
         said = shown(show_steps, lab, [Outcome(lab.case(case), "trn1", PASSED, "")])
         assert re.search(rf"passing +{points} *$", said, re.M), said

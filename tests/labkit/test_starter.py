@@ -1,4 +1,5 @@
 """The students' repository: what is in it, that it works, and that no solution is left in it."""
+
 from __future__ import annotations
 
 import json
@@ -38,20 +39,26 @@ def made(tmp_path_factory):
     return found
 
 
-@pytest.mark.parametrize("text, says", [
-    ("# END SOLUTION", "f:1: END SOLUTION without a BEGIN"),
-    ("# BEGIN SOLUTION step=1\nx", "f:1: BEGIN SOLUTION is never ended"),
-    ("# BEGIN SOLUTION step=1\n# BEGIN SOLUTION step=2\n# END SOLUTION", "f:2: BEGIN SOLUTION ins"),
-    ("# BEGIN SOLUTION\n# END SOLUTION", "f:1: BEGIN SOLUTION needs step=NUMBER"),
-    ("# BEGIN SOLUTION step=1 stup=x\n# END SOLUTION", "'stup=x' is not one of step, section"),
-    ("# BEGIN SOLUTION step=1 step=2\n# END SOLUTION", "step is given twice"),
-    ("# BEGIN SOLUTION step=1\n# END SOLUTION step=1", "takes nothing"),
-    ("# begin solution step=1", "f:1: this looks like a marker"),
-    ("#BEGINNING OF SOLUTION\nBEGIN SOLUTION", None),
-    ("x = 1  # BEGIN SOLUTION step=1", "f:1: this looks like a marker"),
-    ("# BEGIN SOLUTIONS step=1", "f:1: this looks like a marker"),
-    ("# BEGIN SOLUTION step=1 section='2. it\n# END SOLUTION", "No closing quotation"),
-])
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("# END SOLUTION", "f:1: END SOLUTION without a BEGIN"),
+        ("# BEGIN SOLUTION step=1\nx", "f:1: BEGIN SOLUTION is never ended"),
+        (
+            "# BEGIN SOLUTION step=1\n# BEGIN SOLUTION step=2\n# END SOLUTION",
+            "f:2: BEGIN SOLUTION ins",
+        ),
+        ("# BEGIN SOLUTION\n# END SOLUTION", "f:1: BEGIN SOLUTION needs step=NUMBER"),
+        ("# BEGIN SOLUTION step=1 stup=x\n# END SOLUTION", "'stup=x' is not one of step, section"),
+        ("# BEGIN SOLUTION step=1 step=2\n# END SOLUTION", "step is given twice"),
+        ("# BEGIN SOLUTION step=1\n# END SOLUTION step=1", "takes nothing"),
+        ("# begin solution step=1", "f:1: this looks like a marker"),
+        ("#BEGINNING OF SOLUTION\nBEGIN SOLUTION", None),
+        ("x = 1  # BEGIN SOLUTION step=1", "f:1: this looks like a marker"),
+        ("# BEGIN SOLUTIONS step=1", "f:1: this looks like a marker"),
+        ("# BEGIN SOLUTION step=1 section='2. it\n# END SOLUTION", "No closing quotation"),
+    ],
+)
 def test_markers_that_are_not_in_order_are_refused(text, says):
     if says is None:
         assert split(text, "f")[1] == []
@@ -61,9 +68,12 @@ def test_markers_that_are_not_in_order_are_refused(text, says):
 
 
 def test_a_stub_keeps_the_indent_and_may_be_given():
-    text, regions = split('def f():\n    a = 1\n    # BEGIN SOLUTION step=7 section="7. It"\n'
-                          '    return a\n    # END SOLUTION\n# BEGIN SOLUTION step=1 stub=""\n'
-                          'B = 2\n# END SOLUTION\n', "f")
+    text, regions = split(
+        'def f():\n    a = 1\n    # BEGIN SOLUTION step=7 section="7. It"\n'
+        '    return a\n    # END SOLUTION\n# BEGIN SOLUTION step=1 stub=""\n'
+        "B = 2\n# END SOLUTION\n",
+        "f",
+    )
     scope: dict = {}
     exec(text, scope)
     with pytest.raises(NotImplementedError, match="step 7 is not written yet: see '7. It' in"):
@@ -82,10 +92,20 @@ def test_sections_of_markers_and_steps_are_headings_of_the_readme(lab):
 
 
 def test_what_students_get(made):
-    names = {p.relative_to(made.folder).as_posix() for p in made.folder.rglob("*")
-             if p.is_file() and ".git/" not in p.as_posix()}
-    assert {"README.md", "noxfile.py", "LICENSE", "starter.json", ".github/workflows/ci.yml",
-            "labs/ffnn/kernels.py", "labs/ffnn/spec.py"} <= names
+    names = {
+        p.relative_to(made.folder).as_posix()
+        for p in made.folder.rglob("*")
+        if p.is_file() and ".git/" not in p.as_posix()
+    }
+    assert {
+        "README.md",
+        "noxfile.py",
+        "LICENSE",
+        "starter.json",
+        ".github/workflows/ci.yml",
+        "labs/ffnn/kernels.py",
+        "labs/ffnn/spec.py",
+    } <= names
     assert not [n for n in names if re.search(r"solutions|hidden|infra|conformance|tests/", n)]
     text = "".join((made.folder / n).read_text("utf-8") for n in names)
     assert "SOLUTION" not in text and "{version}" not in text and "{kernels}" not in text
@@ -96,11 +116,15 @@ def test_what_students_get(made):
 def links(page: Path) -> list[tuple[Path, str]]:
     """Return (file, section) of what a page links to, or names as a notebook."""
     text = page.read_text("utf-8")
-    found = [target.partition("#") for target in re.findall(r"\]\(([^)\s]+)\)", text)
-             if not re.match(r"\w+:", target)]
-    return [(page.parent / name if name else page, anchor) for name, _, anchor in found] + \
-        [(next(p for p in page.parents if (p / "starter.json").is_file()) / name, "")
-         for name in re.findall(r"notebooks/\w+\.ipynb", text)]
+    found = [
+        target.partition("#")
+        for target in re.findall(r"\]\(([^)\s]+)\)", text)
+        if not re.match(r"\w+:", target)
+    ]
+    return [(page.parent / name if name else page, anchor) for name, _, anchor in found] + [
+        (next(p for p in page.parents if (p / "starter.json").is_file()) / name, "")
+        for name in re.findall(r"notebooks/\w+\.ipynb", text)
+    ]
 
 
 @pytest.mark.parametrize("dialect", ["beta1", "nki"])
@@ -126,8 +150,9 @@ def test_the_section_of_another_lab_that_a_handout_needs_comes_along(tmp_path):
     assert not (folder / "labs" / "vecadd").exists()
 
 
-@pytest.mark.parametrize("link", ["../other/tester.py", "../other/README.md", "../no.svg",
-                                  "../other/README.md#nothing"])
+@pytest.mark.parametrize(
+    "link", ["../other/tester.py", "../other/README.md", "../no.svg", "../other/README.md#nothing"]
+)
 def test_a_handout_that_links_to_what_students_do_not_get_is_refused(link, tmp_path):
     (tmp_path / "labs" / "other").mkdir(parents=True)
     for name in ("README.md", "tester.py"):
@@ -138,9 +163,15 @@ def test_a_handout_that_links_to_what_students_do_not_get_is_refused(link, tmp_p
 
 def test_an_export_is_the_same_bytes_again(made, tmp_path):
     export(ROOT, tmp_path / "again")
-    assert commit(tmp_path / "again") == subprocess.run(
-        ["git", "-C", str(made.folder), "rev-parse", "HEAD"], text=True, check=True,
-        capture_output=True).stdout.strip()
+    assert (
+        commit(tmp_path / "again")
+        == subprocess.run(
+            ["git", "-C", str(made.folder), "rev-parse", "HEAD"],
+            text=True,
+            check=True,
+            capture_output=True,
+        ).stdout.strip()
+    )
 
 
 def test_the_other_dialect_is_exported_without_solutions_too(tmp_path):
@@ -157,11 +188,16 @@ def test_testers_of_a_starter_take_its_dialect(tmp_path, monkeypatch):
     export(ROOT, folder, dialect="nki")
     kernels = folder / "labs" / "vecadd" / "kernels_nki.py"
     text = kernels.read_text(encoding="utf-8")
-    begin = text.index("    raise NotImplementedError(\n        \"step 4")
+    begin = text.index('    raise NotImplementedError(\n        "step 4')
     kernels.write_text(text[:begin] + "    raise AssertionError('this one')\n", encoding="utf-8")
-    run = subprocess.run([sys.executable, "tester.py", "--kernel", "transpose", "-n", "128"],
-                         cwd=kernels.parent, capture_output=True, text=True, check=False,
-                         env={**os.environ, "PYTHONPATH": str(ROOT / "shared")})
+    run = subprocess.run(
+        [sys.executable, "tester.py", "--kernel", "transpose", "-n", "128"],
+        cwd=kernels.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "shared")},
+    )
     assert run.returncode == 1 and "this one" in run.stdout
     monkeypatch.chdir(kernels.parent)
     assert (course_dialect(), default_dialect()[0]) == ("nki", "nki")
@@ -177,15 +213,22 @@ def test_the_commands_of_the_classroom_workflow_tell_solved_from_not(made, tmp_p
     repository = tmp_path / "student"
     shutil.copytree(made.folder, repository, ignore=shutil.ignore_patterns(".git"))
     steps = yaml.safe_load((repository / ".github/workflows/classroom.yml").read_text())
-    (command,) = [s["with"]["command"] for s in steps["jobs"]["labs"]["steps"]
-                  if s.get("id") == "vecadd"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "shared"), "COLUMNS": "120",
-           "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+    (command,) = [
+        s["with"]["command"] for s in steps["jobs"]["labs"]["steps"] if s.get("id") == "vecadd"
+    ]
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "shared"),
+        "COLUMNS": "120",
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+    }
     env.pop("LABKIT_LABS", None)
 
     def run():
-        return subprocess.run(["bash", "-c", command], cwd=repository, env=env, text=True,
-                              capture_output=True)
+        return subprocess.run(
+            ["bash", "-c", command], cwd=repository, env=env, text=True, capture_output=True
+        )
+
     unsolved = run()
     assert unsolved.returncode == 1 and "Traceback" not in unsolved.stderr, unsolved
     for file in (ROOT / "labs" / "vecadd").glob("*.py"):
@@ -196,6 +239,7 @@ def test_the_commands_of_the_classroom_workflow_tell_solved_from_not(made, tmp_p
 
 def test_kernels_without_markers_are_not_published(tmp_path):
     import shutil
+
     for name in ("labs", "LICENSE"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
         copy(ROOT / name, tmp_path / name)
@@ -216,8 +260,10 @@ def test_an_export_to_a_folder_with_files_is_refused(tmp_path):
 def first_cases(lab, step):
     """Return a small case of each kernel of a step."""
     cases = {}
-    for case in sorted((c for c in lab.cases if c.name in step.cases and "quick" in c.fleets),
-                       key=lambda c: sum(t.shape[0] * t.shape[-1] for t in c.inputs)):
+    for case in sorted(
+        (c for c in lab.cases if c.name in step.cases and "quick" in c.fleets),
+        key=lambda c: sum(t.shape[0] * t.shape[-1] for t in c.inputs),
+    ):
         cases.setdefault(case.kernel, case)
     return list(cases.values())
 
@@ -254,11 +300,11 @@ def written(text, last):
     return "\n".join(kept) + "\n"
 
 
-SECRET = '''    strip = nl.ndarray((nl.par_dim(tile), rows), dtype=matrix.dtype, buffer=nl.sbuf)
+SECRET = """    strip = nl.ndarray((nl.par_dim(tile), rows), dtype=matrix.dtype, buffer=nl.sbuf)
     for r in nl.affine_range(rows // tile):
         block = nl.load(matrix[r * tile:(r + 1) * tile, c * tile:(c + 1) * tile])
         strip[:, r * tile:(r + 1) * tile] = nisa.nc_transpose(block)
-'''
+"""
 
 
 @pytest.fixture
@@ -267,16 +313,25 @@ def secrets():
     return secrets_of([("kernels.py:1", tuple(SECRET.splitlines()))], ["x = 1\n"])
 
 
-@pytest.mark.parametrize("file, text", [
-    ("README.md", "Try\n\n    block=nl.load(matrix[r*tile:(r+1)*tile,c*tile:(c+1)*tile])\n"),
-    ("a.py", "# strip[:, r * tile:(r + 1) * tile] = nisa.nc_transpose(block)\n"),
-    ("b.py", "for i in nl.affine_range(n // t):\n    b = nl.load(m[i * t:(i + 1) * t, "
-             "k * t:(k + 1) * t])\n    s[:, i * t:(i + 1) * t] = nisa.nc_transpose(b)\n"),
-    ("c.md", "```python\nfor i in nl.affine_range(n // t):\n    b = nl.load(m[i * t:(i + 1) * t, "
-             "k * t:(k + 1) * t])\n    s[:, i * t:(i + 1) * t] = nisa.nc_transpose(b)\n```\n"),
-    ("d.ipynb", json.dumps({"source": [SECRET]})),
-    ("x.pyc", "anything"),
-])
+@pytest.mark.parametrize(
+    "file, text",
+    [
+        ("README.md", "Try\n\n    block=nl.load(matrix[r*tile:(r+1)*tile,c*tile:(c+1)*tile])\n"),
+        ("a.py", "# strip[:, r * tile:(r + 1) * tile] = nisa.nc_transpose(block)\n"),
+        (
+            "b.py",
+            "for i in nl.affine_range(n // t):\n    b = nl.load(m[i * t:(i + 1) * t, "
+            "k * t:(k + 1) * t])\n    s[:, i * t:(i + 1) * t] = nisa.nc_transpose(b)\n",
+        ),
+        (
+            "c.md",
+            "```python\nfor i in nl.affine_range(n // t):\n    b = nl.load(m[i * t:(i + 1) * t, "
+            "k * t:(k + 1) * t])\n    s[:, i * t:(i + 1) * t] = nisa.nc_transpose(b)\n```\n",
+        ),
+        ("d.ipynb", json.dumps({"source": [SECRET]})),
+        ("x.pyc", "anything"),
+    ],
+)
 def test_leaks_are_found_in_any_file(tmp_path, secrets, file, text):
     (tmp_path / "fine.py").write_text("y = nl.load(x[0:128])\n")
     assert find_leaks(tmp_path, secrets) == []
@@ -305,8 +360,11 @@ def test_an_update_replaces_what_is_the_staffs_and_nothing_else(tmp_path):
     export(ROOT, new, ["vecadd"])
     fixed = (new / "labs/vecadd/spec.py").read_text() + "# a fix\n"
     manifest = json.loads((new / "starter.json").read_text())
-    for name, text in (("labs/vecadd/spec.py", fixed), ("labs/vecadd/kernels.py", "# theirs\n"),
-                       ("extra.md", "new\n")):
+    for name, text in (
+        ("labs/vecadd/spec.py", fixed),
+        ("labs/vecadd/kernels.py", "# theirs\n"),
+        ("extra.md", "new\n"),
+    ):
         (new / name).write_text(text)
         manifest["files"][name] = __import__("hashlib").sha256(text.encode()).hexdigest()
     (new / "starter.json").write_text(json.dumps(manifest))
@@ -330,14 +388,17 @@ def test_line_ends_of_a_checkout_are_no_change(theirs, tmp_path):
         export(ROOT, new, ["vecadd"])
     assert apply(here, new) == []
     (here / "labs/vecadd/tester.py").write_bytes(b"# changed by a student\r\n")
-    assert apply(here, new) == ["labs/vecadd/tester.py was changed by you: your file is now "
-                                "labs/vecadd/tester.py.yours", "labs/vecadd/tester.py is updated"]
+    assert apply(here, new) == [
+        "labs/vecadd/tester.py was changed by you: your file is now labs/vecadd/tester.py.yours",
+        "labs/vecadd/tester.py is updated",
+    ]
 
 
 def test_git_keeps_the_line_ends_of_the_starter_on_windows(made, tmp_path):
     here = tmp_path / "clone"
-    subprocess.run(["git", "clone", "-q", "-c", "core.autocrlf=true", str(made.folder), str(here)],
-                   check=True)
+    subprocess.run(
+        ["git", "clone", "-q", "-c", "core.autocrlf=true", str(made.folder), str(here)], check=True
+    )
     assert b"\r" not in (here / "noxfile.py").read_bytes()
 
 

@@ -1,4 +1,5 @@
 """What students hand in: packed the same every time, checked, its writeup held against the runs."""
+
 from __future__ import annotations
 
 import csv
@@ -39,9 +40,11 @@ def test_a_whole_submission_is_packed_and_gradable(lab, capsys):
     assert submit(["vecadd", "--no-check"]) == 0
     assert Path("submissions/vecadd.zip").read_bytes() == data
     from labkit.grade import intake
+
     (lab.parent / "ann.zip").write_bytes(data)
-    found = intake.take({"student": "ann", "source": "ann.zip"}, lab.parent, "vecadd",
-                        ["kernels.py"], None, lab)
+    found = intake.take(
+        {"student": "ann", "source": "ann.zip"}, lab.parent, "vecadd", ["kernels.py"], None, lab
+    )
     assert found.files["kernels.py"] == (lab / "kernels.py").read_bytes()
 
 
@@ -49,7 +52,9 @@ def test_the_other_dialect_is_packed_and_checked(lab, capsys):
     (lab / "writeup.md").write_text("# Done\n")
     assert submit(["vecadd", "--dialect", "nki"]) == 0
     assert zipfile.ZipFile("submissions/vecadd.zip").namelist() == [
-        "labs/vecadd/kernels_nki.py", "labs/vecadd/writeup.md"]
+        "labs/vecadd/kernels_nki.py",
+        "labs/vecadd/writeup.md",
+    ]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="grading is not for Windows")
@@ -58,8 +63,10 @@ def test_the_other_dialect_from_the_starter_to_the_grade(lab, tmp_path, monkeypa
     solved = (lab / "kernels_nki.py").read_bytes()
     export(ROOT, tmp_path / "starter", ["vecadd"], "nki")
     mine = tmp_path / "starter" / "labs" / "vecadd"
-    assert "labs/vecadd/kernels_nki.py" in json.loads(
-        (tmp_path / "starter" / "starter.json").read_text())["editable"]
+    assert (
+        "labs/vecadd/kernels_nki.py"
+        in json.loads((tmp_path / "starter" / "starter.json").read_text())["editable"]
+    )
     staff = tmp_path / "labs"
     results = {}
     for student in ("stub", "ann"):
@@ -68,19 +75,22 @@ def test_the_other_dialect_from_the_starter_to_the_grade(lab, tmp_path, monkeypa
         (tmp_path / "subs").mkdir(exist_ok=True)
         shutil.copyfile(f"{student}/vecadd.zip", tmp_path / "subs" / f"{student}.zip")
         (mine / "kernels_nki.py").write_bytes(solved)
-    hand_in(tmp_path / "subs", cy=SOLVED)                  # the other dialect: not what was asked
+    hand_in(tmp_path / "subs", cy=SOLVED)  # the other dialect: not what was asked
     monkeypatch.setenv("LABKIT_LABS", str(staff))
     assert run(Path("subs"), Path("out"), "--dialect", "nki", "--sandbox", "none") == 0
     with open("out/grades.csv", newline="") as file:
         results = {r["student"]: (r["points"], r["problem"]) for r in csv.DictReader(file)}
     assert results["ann"] == ("10", "") and results["stub"] == ("0", "")
-    assert results["cy"] == ("0", "kernels_nki.py is not in what was handed in")
+    assert results["cy"] == ("0", "kernels_nki.py is missing from the submission")
 
 
 def test_what_is_missing_is_said(lab, capsys):
     text = (lab / "kernels.py").read_text()
-    (lab / "kernels.py").write_text(text.replace("c * tile:(c + 1)", "c:(c + 1)")
-                                   .replace("\nimport neuron", "\nimport os\nimport neuron", 1))
+    (lab / "kernels.py").write_text(
+        text.replace("c * tile:(c + 1)", "c:(c + 1)").replace(
+            "\nimport neuron", "\nimport os\nimport neuron", 1
+        )
+    )
     assert submit(["vecadd"]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "transpose_256x384 on trn1: failed" in said and "imports os" in said
@@ -90,28 +100,40 @@ def test_what_is_missing_is_said(lab, capsys):
     assert "kernels.py:1 is not Python" in capsys.readouterr().out
 
 
-RUN = {"lab": "vecadd", "cases": [
-    {"case": "transpose_128x128", "target": "trn2", "latency_us": {"p50": 16.2513, "p99": 16.2513},
-     "latency_kind": "predicted", "stats": {"dma_transfers": 1200}}]}
+RUN = {
+    "lab": "vecadd",
+    "cases": [
+        {
+            "case": "transpose_128x128",
+            "target": "trn2",
+            "latency_us": {"p50": 16.2513, "p99": 16.2513},
+            "latency_kind": "predicted",
+            "stats": {"dma_transfers": 1200},
+        }
+    ],
+}
 
 
-@pytest.mark.parametrize("line, says", [
-    ("It takes predicted 16.25 us (transpose_128x128, trn2).", None),
-    ("It takes predicted 16 us (transpose_128x128, trn2).", None),
-    ("It takes predicted 0.0163 ms (transpose_128x128, trn2).", None),
-    ("It takes 16.25 us (transpose_128x128, trn2).", "is a predicted time: write so"),
-    ("It takes measured 16.25 us (transpose_128x128, trn2).", "is a predicted time: write so"),
-    ("It takes predicted 15.9 us (transpose_128x128, trn2).", "your runs recorded 16.2513"),
-    ("It takes predicted 16.2 us (transpose_128x128, trn1).", "no run of yours recorded"),
-    ("It takes 16.25 us.", "of which case?"),
-    ("That is `0.14 us` for each of them.", None),
-    ("That is `0.14 us` each, 3 us in all.", "3 us of which case?"),
-    ("It makes 1,200 transfers (dma_transfers of transpose_128x128, trn2).", None),
-    ("It makes 1200 transfers (dma_transfer_count of transpose_128x128, trn2).", None),
-    ("It makes 1201 transfers (dma_transfers of transpose_128x128, trn2).", "recorded 1,200"),
-    ("   (your answer)", "a question without an answer"),
-    ("The chip has 128 partitions.", None),
-])
+@pytest.mark.parametrize(
+    "line, says",
+    [
+        ("It takes predicted 16.25 us (transpose_128x128, trn2).", None),
+        ("It takes predicted 16 us (transpose_128x128, trn2).", None),
+        ("It takes predicted 0.0163 ms (transpose_128x128, trn2).", None),
+        ("It takes 16.25 us (transpose_128x128, trn2).", "is a predicted time: write so"),
+        ("It takes measured 16.25 us (transpose_128x128, trn2).", "is a predicted time: write so"),
+        ("It takes predicted 15.9 us (transpose_128x128, trn2).", "your runs recorded 16.2513"),
+        ("It takes predicted 16.2 us (transpose_128x128, trn1).", "no run of yours recorded"),
+        ("It takes 16.25 us.", "of which case?"),
+        ("That is `0.14 us` for each of them.", None),
+        ("That is `0.14 us` each, 3 us in all.", "3 us of which case?"),
+        ("It makes 1,200 transfers (dma_transfers of transpose_128x128, trn2).", None),
+        ("It makes 1200 transfers (dma_transfer_count of transpose_128x128, trn2).", None),
+        ("It makes 1201 transfers (dma_transfers of transpose_128x128, trn2).", "recorded 1,200"),
+        ("   (your answer)", "a question without an answer"),
+        ("The chip has 128 partitions.", None),
+    ],
+)
 def test_figures_are_held_against_the_runs(tmp_path, line, says):
     (tmp_path / "writeup.md").write_text(line + "\n")
     (tmp_path / "results.json").write_text(json.dumps({"runs": [RUN]}))
@@ -132,9 +154,20 @@ def test_what_was_run_in_the_folder_of_the_lab_counts(lab, capsys):
     """The pages say `python tester.py` there; submit runs at the top."""
     (lab / "writeup.md").write_text(
         "1,200 transfers (dma_transfers of transpose_128x128, trn2).\n"
-        "It takes predicted 7 us (tiled_256_rows128, trn1).\n")
-    other = {**RUN, "cases": [{"case": "tiled_256_rows128", "target": "trn1", "stats": {},
-                               "latency_us": {"p50": 7.0}, "latency_kind": "predicted"}]}
+        "It takes predicted 7 us (tiled_256_rows128, trn1).\n"
+    )
+    other = {
+        **RUN,
+        "cases": [
+            {
+                "case": "tiled_256_rows128",
+                "target": "trn1",
+                "stats": {},
+                "latency_us": {"p50": 7.0},
+                "latency_kind": "predicted",
+            }
+        ],
+    }
     for folder, one in ((lab, RUN), (lab.parents[1], other)):
         (folder / "results").mkdir(exist_ok=True)
         (folder / "results" / "results.json").write_text(json.dumps({"runs": [one]}))
@@ -147,22 +180,26 @@ def test_what_was_run_in_the_folder_of_the_lab_counts(lab, capsys):
 @pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["", "bom"])
 def test_a_mark_of_byte_order_hides_nothing_and_is_no_mistake(lab, mark, capsys):
     """Notepad writes one, and Python reads it."""
-    text = mark + (lab / "kernels.py").read_text().replace("\nimport neuron",
-                                                           "\nimport os\nimport neuron", 1)
+    text = mark + (lab / "kernels.py").read_text().replace(
+        "\nimport neuron", "\nimport os\nimport neuron", 1
+    )
     (lab / "kernels.py").write_bytes(text.replace("\n", "\r\n").encode())
     submit(["vecadd", "--no-check"])
     said = capsys.readouterr().out
     assert "is not Python" not in said and "imports os" in said
 
 
-@pytest.mark.parametrize("data, says", [
-    (b"\xef\xbb\xbftoken\r\n", "cannot be reached"), ("token".encode("utf-16"), "not UTF-8")])
+@pytest.mark.parametrize(
+    "data, says",
+    [(b"\xef\xbb\xbftoken\r\n", "cannot be reached"), ("token".encode("utf-16"), "not UTF-8")],
+)
 def test_a_token_that_an_editor_of_windows_wrote(tmp_path, data, says, monkeypatch):
     seen = []
 
     def ask(url, student, token, signed, body):
         seen.append(token)
         raise SpecError("cannot be reached")
+
     monkeypatch.setattr(send, "ask", ask)
     (tmp_path / "token").write_bytes(data)
     with pytest.raises(SpecError, match=says):
@@ -172,7 +209,8 @@ def test_a_token_that_an_editor_of_windows_wrote(tmp_path, data, says, monkeypat
 
 def test_a_folder_that_is_in_the_way_is_a_sentence(lab, capsys):
     """As is one that may not be written: every command of labkit says so, and ends with 2."""
-    from labkit.cli import main
+    from labkit.commands import main
+
     Path("submissions").write_text("a file\n")
     assert main(["submit", "vecadd", "--no-check"]) == 2
     said = " ".join(capsys.readouterr().err.split())

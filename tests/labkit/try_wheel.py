@@ -4,6 +4,7 @@
 
 Ends with 1 if one fails, and with 2 if no Python of VERSIONS was found.
 """
+
 from __future__ import annotations
 
 import os
@@ -14,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
-KERNEL = '''
+KERNEL = """
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 import numpy as np
@@ -31,14 +32,18 @@ if __name__ == "__main__":
     x = np.ones((128, 4), np.float32)
     assert (double(x) == 2 * x).all()
     print("doubled")
-'''
+"""
 
 
 def has_version(python: str, version: str) -> bool:
-    """Tell whether a program is a Python of this version (a shim may be there and not work)."""
+    """Return whether a program is a Python of this version (a shim may be there and not work)."""
     try:
-        done = subprocess.run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
-                              capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
     except OSError:
         return False
     return done.stdout.strip() == version
@@ -55,27 +60,39 @@ def python_of(version: str) -> str | None:
 def attempt(python: str, package: Path, extra: str) -> str:
     """Install a package into an empty environment and run it there; return "" or what failed."""
     # nothing of ours may be on the path: what is tried is what was installed
-    env = {k: v for k, v in os.environ.items()
-           if k not in ("PYTHONPATH", "NKI_BACKEND", "VIRTUAL_ENV")}
+    env = {
+        k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "NKI_BACKEND", "VIRTUAL_ENV")
+    }
     with tempfile.TemporaryDirectory(prefix="try-wheel-") as scratch:
         folder = Path(scratch)
         subprocess.run([python, "-m", "venv", str(folder / "venv")], check=True)
         bin = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
         (folder / "double.py").write_text(KERNEL)
-        run = [(bin / "python", "-m", "pip", "install", "-q", f"{package}{extra}"),
-               (bin / "nkisim", "explain", "NKI-P01"), (bin / "nkisim", "run", "double.py"),
-               (bin / "nkisim", "profile", "double.py:double", "--arg", "128x64:float32")]
+        run = [
+            (bin / "python", "-m", "pip", "install", "-q", f"{package}{extra}"),
+            (bin / "nkisim", "explain", "NKI-P01"),
+            (bin / "nkisim", "run", "double.py"),
+            (bin / "nkisim", "profile", "double.py:double", "--arg", "128x64:float32"),
+        ]
         if extra:
             run += [(bin / "labkit", "--help"), (bin / "labkit", "update", "--help")]
         for command in run:
-            done = subprocess.run([str(part) for part in command], cwd=folder, env=env, text=True,
-                                  capture_output=True)
+            done = subprocess.run(
+                [str(part) for part in command], cwd=folder, env=env, text=True, capture_output=True
+            )
             if done.returncode:
-                return f"{Path(command[0]).name} {' '.join(map(str, command[1:]))}\n" \
+                return (
+                    f"{Path(command[0]).name} {' '.join(map(str, command[1:]))}\n"
                     + (done.stdout + done.stderr)[-2000:]
+                )
         if not extra:
-            done = subprocess.run([str(bin / "labkit"), "simulate"], cwd=folder, env=env,
-                                  text=True, capture_output=True)
+            done = subprocess.run(
+                [str(bin / "labkit"), "simulate"],
+                cwd=folder,
+                env=env,
+                text=True,
+                capture_output=True,
+            )
             if done.returncode != 2 or not done.stderr.startswith("could not run: labkit needs"):
                 return f"labkit without its extra\n{done.stderr[-2000:]}"
     return ""
@@ -95,8 +112,12 @@ def main() -> int:
                 tried += 1
                 said = attempt(python, package, extra)
                 wrong += bool(said)
-                print(f"Python {version}: {package.name}{extra} "
-                      f"{'FAILED' if said else 'installs and runs'}", said, flush=True)
+                print(
+                    f"Python {version}: {package.name}{extra} "
+                    f"{'FAILED' if said else 'installs and runs'}",
+                    said,
+                    flush=True,
+                )
     return 1 if wrong else 0 if tried else 2
 
 

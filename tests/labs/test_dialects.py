@@ -1,4 +1,5 @@
 """The kernels of each lab in both dialects: same results, same work, nearly the same time."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -18,28 +19,58 @@ NAMES = sorted(p.parent.name for p in LABS.glob("*/kernels_nki.py"))
 #: kernels that do not do the same in both, and why
 DIFFERENT = {
     "nki_bias_add_act": "the bias comes to all partitions by a DMA that reads a row again and "
-                        "again; beta 1 broadcasts it through the Tensor Engine",
+    "again; beta 1 broadcasts it through the Tensor Engine",
 }
 CASES = [
-    *(("vecadd", name) for name in ("naive_128", "tiled_25600_rows128", "stream_25600_free200",
-                                    "alloc_25600_free50", "transpose_256x384")),
-    *(("ffnn", name) for name in ("transpose_384x1280", "bias_add_relu_256x1024",
-                                  "bias_add_softmax_200x77", "matmul_tiled_512x640x1536",
-                                  "matmul_hoist_load_512x640x1536",
-                                  "matmul_block_free_dimension_512x640x1536",
-                                  "matmul_fully_optimized_512x640x1536",
-                                  "predict_small_fully_optimized", "forward_small")),
-    *(("conv2d", name) for name in ("small_in128_out256", "speed_32x16_float16_pool",
-                                    "odd_batch3_384_1x1", "odd_7x7_height37", "odd_width500")),
+    *(
+        ("vecadd", name)
+        for name in (
+            "naive_128",
+            "tiled_25600_rows128",
+            "stream_25600_free200",
+            "alloc_25600_free50",
+            "transpose_256x384",
+        )
+    ),
+    *(
+        ("ffnn", name)
+        for name in (
+            "transpose_384x1280",
+            "bias_add_relu_256x1024",
+            "bias_add_softmax_200x77",
+            "matmul_tiled_512x640x1536",
+            "matmul_hoist_load_512x640x1536",
+            "matmul_block_free_dimension_512x640x1536",
+            "matmul_fully_optimized_512x640x1536",
+            "predict_small_fully_optimized",
+            "forward_small",
+        )
+    ),
+    *(
+        ("conv2d", name)
+        for name in (
+            "small_in128_out256",
+            "speed_32x16_float16_pool",
+            "odd_batch3_384_1x1",
+            "odd_7x7_height37",
+            "odd_width500",
+        )
+    ),
 ]
 
 
 @pytest.fixture(scope="module")
 def labs():
-    return {name: (load_lab(LABS / name), *(load_module(LABS / name / f"{file}.py",
-                                                        f"two_dialects_{name}_{file}")
-                                            for file in ("kernels", "kernels_nki")))
-            for name in NAMES}
+    return {
+        name: (
+            load_lab(LABS / name),
+            *(
+                load_module(LABS / name / f"{file}.py", f"two_dialects_{name}_{file}")
+                for file in ("kernels", "kernels_nki")
+            ),
+        )
+        for name in NAMES
+    }
 
 
 def test_every_lab_has_both_and_the_same_kernels(labs):
@@ -62,17 +93,27 @@ def test_results_bytes_and_time_agree(labs, monkeypatch, name, case, target):
         for constant, value in case.constants.items():
             monkeypatch.setattr(module, constant, value)
         # the compiler's middle end works on one dialect alone: what is compared is what they say
-        profiles.append(nkisim.profile(getattr(module, case.kernel), *inputs, target=target,
-                                       compiler=("reorder", "engines", "rename"),
-                                       **case.kwargs, **case.kernel_kwargs))
+        profiles.append(
+            nkisim.profile(
+                getattr(module, case.kernel),
+                *inputs,
+                target=target,
+                compiler=("reorder", "engines", "rename"),
+                **case.kwargs,
+                **case.kernel_kwargs,
+            )
+        )
     old, new = profiles
     assert not [f for f in new.findings if f.severity != "note"]
     assert old.outputs.shape == new.outputs.shape and old.outputs.dtype == new.outputs.dtype
     # both are judged against the reference elsewhere; sums of products may round apart
-    width = np.finfo(np.float32).eps if old.outputs.dtype == np.float32 else 2.0 ** -7
-    np.testing.assert_allclose(np.asarray(new.outputs, np.float64),
-                               np.asarray(old.outputs, np.float64), rtol=8 * width,
-                               atol=8 * width * float(abs(np.asarray(old.outputs)).max()))
+    width = np.finfo(np.float32).eps if old.outputs.dtype == np.float32 else 2.0**-7
+    np.testing.assert_allclose(
+        np.asarray(new.outputs, np.float64),
+        np.asarray(old.outputs, np.float64),
+        rtol=8 * width,
+        atol=8 * width * float(abs(np.asarray(old.outputs)).max()),
+    )
     if case.kernel in DIFFERENT:
         assert abs(new.latency_us / old.latency_us - 1) < 0.1, DIFFERENT[case.kernel]
         return

@@ -1,4 +1,5 @@
 """Our kernels against the floor of their problem (benchmarks/kernels_vs_floor.py), and its page."""
+
 from __future__ import annotations
 
 import importlib
@@ -11,8 +12,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "tuning.md").read_text("utf-8")
 #: cases that are predicted in a moment
-QUICK = ("stream_256000_free1000", "transpose_1024x512", "matmul_tiled_512x640x1536",
-         "matmul_fully_optimized_512x640x1536", "bias_add_relu_2048x8192", "speed_32x16_float16")
+QUICK = (
+    "stream_256000_free1000",
+    "transpose_1024x512",
+    "matmul_tiled_512x640x1536",
+    "matmul_fully_optimized_512x640x1536",
+    "bias_add_relu_2048x8192",
+    "speed_32x16_float16",
+)
 
 
 def program(name):
@@ -50,8 +57,9 @@ def test_no_kernel_is_below_its_floor_and_the_page_says_what_is_predicted_today(
             assert 1.0 <= row.ratio < (1.25 if not row.step else 2.0), (case.name, row)
             if not dialect:
                 shown = float(page[case.name][4].replace(",", ""))
-                assert row.ours == pytest.approx(shown, rel=0.1), \
+                assert row.ours == pytest.approx(shown, rel=0.1), (
                     "python benchmarks/kernels_vs_floor.py --write writes the page anew"
+                )
 
 
 def test_every_case_is_on_the_page_for_both_targets(benchmark):
@@ -61,6 +69,7 @@ def test_every_case_is_on_the_page_for_both_targets(benchmark):
 
 def test_a_floor_is_the_longest_of_its_chains(benchmark):
     from nkisim.chip import hw
+
     core = hw.get("trn2")
     _, nothing = benchmark.floor(core, 0.0, 0, 0)
     moved, many = benchmark.floor(core, 0.0, 1 << 30, 1 << 30)
@@ -69,23 +78,28 @@ def test_a_floor_is_the_longest_of_its_chains(benchmark):
     assert moved < many < moved + nothing and 5000.0 + nothing < busy < 5002.0 + nothing
 
 
-def test_a_public_solution_counts_if_it_is_right_and_can_do_the_shape(benchmark, tmp_path,
-                                                                      monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))       # for the processes as well
+def test_a_public_solution_counts_if_it_is_right_and_can_do_the_shape(
+    benchmark, tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))  # for the processes as well
     solutions = program("public_solutions")
     ours = (ROOT / "labs" / "vecadd" / "kernels.py").read_text("utf-8")
     stores = "value=turned[:, c])"
     assert stores in ours
-    texts = {"right": ours, "wrong": ours.replace(stores, "value=block[:, 0, 0:height])"),
-             "numpy": "def matrix_transpose(matrix):\n    return matrix.T.copy()\n",
-             "small": ours.replace("wide = 8 * tile", "assert rows < 1024\n    wide = 8 * tile")}
+    texts = {
+        "right": ours,
+        "wrong": ours.replace(stores, "value=block[:, 0, 0:height])"),
+        "numpy": "def matrix_transpose(matrix):\n    return matrix.T.copy()\n",
+        "small": ours.replace("wide = 8 * tile", "assert rows < 1024\n    wide = 8 * tile"),
+    }
     for name, text in texts.items():
         for mark in ("part1/run_benchmark.py", "part2/conv2d.py"):
             (tmp_path / f"a+{name}" / mark).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / f"a+{name}" / mark).write_text("")
         (tmp_path / f"a+{name}" / "part1" / "kernels.py").write_text(text)
-    [(lab, case)] = [(lab, case) for lab, case in benchmark.cases()
-                     if case.name == "transpose_1024x512"]
+    [(lab, case)] = [
+        (lab, case) for lab, case in benchmark.cases() if case.name == "transpose_1024x512"
+    ]
     found = solutions.run_all(tmp_path, "trn2", [(lab.name, case)], 120)
     said = {name: one for name, one in zip(sorted(texts), found)}
     assert len(found) == 4 and {f.case for f in found} == {case.name}

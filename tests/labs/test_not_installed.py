@@ -1,4 +1,5 @@
 """Programs of the labs, where a package that they need is not installed: a sentence, and 2."""
+
 from __future__ import annotations
 
 import os
@@ -26,19 +27,30 @@ runpy.run_path({program!r}, run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("program, argv", [
-    ("vecadd/tester.py", ["--list"]), ("ffnn/tester.py", ["--list"]),
-    ("conv2d/tester.py", ["--list"]), ("ffnn/reference.py", ["--help"]),
-])
+@pytest.mark.parametrize(
+    "program, argv",
+    [
+        ("vecadd/tester.py", ["--list"]),
+        ("ffnn/tester.py", ["--list"]),
+        ("conv2d/tester.py", ["--list"]),
+        ("ffnn/reference.py", ["--help"]),
+    ],
+)
 @pytest.mark.parametrize("gone", ["labkit", "rich", "numpy", "filelock"])
 def test_a_sentence_where_a_package_is_missing(program, argv, gone):
     path = ROOT / "labs" / program
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT.format(gone=gone, folder=str(path.parent), argv=argv,
-                                              program=str(path))],
-        text=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT / "shared")})
+        [
+            sys.executable,
+            "-c",
+            WITHOUT.format(gone=gone, folder=str(path.parent), argv=argv, program=str(path)),
+        ],
+        text=True,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "shared")},
+    )
     if program.endswith("reference.py") and gone in ("rich", "filelock"):
-        assert done.returncode == 0         # it needs neither
+        assert done.returncode == 0  # it needs neither
         return
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
     assert f"{gone} is not installed" in done.stderr and "README.md" in done.stderr

@@ -1,4 +1,5 @@
 """Throwaway Pythons: a bare venv that sees nkisim, what it needs, and pytest."""
+
 from __future__ import annotations
 
 import inspect
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 
+#: many tests compare generations, with kernels of both dialects; test_release_verdicts.py does not
+os.environ.setdefault("NKISIM_TARGETS", "all")
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
@@ -29,25 +32,37 @@ class Python:
     def __init__(self, root: Path, shared: Path, system_site_packages: bool = False):
         self.root, self.shared, self.work = root / "venv", shared, root / "work"
         self.work.mkdir()
-        builder = venv.EnvBuilder(with_pip=False, symlinks=os.name != "nt",
-                                  system_site_packages=system_site_packages)
+        builder = venv.EnvBuilder(
+            with_pip=False, symlinks=os.name != "nt", system_site_packages=system_site_packages
+        )
         builder.create(self.root)
         folders = builder.ensure_directories(self.root)
         self.exe = folders.env_exe
         paths = self.call("-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout
         self.site = Path(paths.strip())
-        homes = {str(Path(PathFinder.find_spec(name).origin).parents[1])
-                 for name in ("numpy", "ml_dtypes")}
+        homes = {
+            str(Path(PathFinder.find_spec(name).origin).parents[1])
+            for name in ("numpy", "ml_dtypes")
+        }
         homes.add(str(Path(pytest.__file__).parents[1]))
         # After the venv's own folder, where the tests put their fake SDKs.
         (self.site / "zz_packages.pth").write_text("\n".join(sorted(homes)))
 
     def call(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run with nothing of ours on the path."""
-        clean = {key: value for key, value in os.environ.items()
-                 if not key.startswith(("NKI_", "PYTHON", "PYTEST", "COV_"))}
-        return subprocess.run([self.exe, *args], env={**clean, **env}, cwd=self.work, text=True,
-                              capture_output=True, timeout=120)
+        clean = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("NKI_", "PYTHON", "PYTEST", "COV_"))
+        }
+        return subprocess.run(
+            [self.exe, *args],
+            env={**clean, **env},
+            cwd=self.work,
+            text=True,
+            capture_output=True,
+            timeout=120,
+        )
 
     def run(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run with nkisim on the path."""
@@ -55,8 +70,9 @@ class Python:
 
     def code(self, text: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run lines of code after the finder was installed."""
-        return self.run("-c", "import nkisim.finder; nkisim.finder.install()\n"
-                              + textwrap.dedent(text), **env)
+        return self.run(
+            "-c", "import nkisim.finder; nkisim.finder.install()\n" + textwrap.dedent(text), **env
+        )
 
     def says(self, text: str, **env: str) -> str:
         """Run lines of code that must succeed; return what they print."""
@@ -94,12 +110,23 @@ def write_tree(folder: Path, files: dict[str, str]) -> Path:
 
 def write_sdk(site: Path, version: str = "2.21.33363.0", nki: bool = True) -> None:
     """Write something that imports like the SDK."""
-    files = {"neuronxcc/__init__.py": "",
-             f"neuronx_cc-{version}.dist-info/METADATA":
-                 f"Metadata-Version: 2.1\nName: neuronx-cc\nVersion: {version}\n"}
+    files = {
+        "neuronxcc/__init__.py": "",
+        f"neuronx_cc-{version}.dist-info/METADATA": f"Metadata-Version: 2.1\n"
+        f"Name: neuronx-cc\nVersion: {version}\n",
+    }
     if nki:
-        files |= {f"neuronxcc/nki/{name}.py": "" for name in
-                  ("__init__", "language", "isa/__init__", "isa/constants", "compiler", "typing")}
+        files |= {
+            f"neuronxcc/nki/{name}.py": ""
+            for name in (
+                "__init__",
+                "language",
+                "isa/__init__",
+                "isa/constants",
+                "compiler",
+                "typing",
+            )
+        }
     write_tree(site, files)
 
 
@@ -127,6 +154,7 @@ def python_with_user_site(tmp_path: Path, shared: Path) -> Python:
 
 # -- kernels that break a rule ---------------------------------------------------------------------
 
+
 def marked_line(kernel: Callable, mark: str = "# BUG") -> int | None:
     """Return the line of a kernel's source that carries the mark, or None."""
     lines, first = inspect.getsourcelines(getattr(kernel, "func", kernel))
@@ -145,8 +173,15 @@ def breaks() -> Callable[..., Any]:
     from nkisim import NkiError, run
     from nkisim.errors import is_ours
 
-    def check(kernel: Any, *args: Any, id: str, name: str = "", target: str | None = None,
-              body: Any = None, **kwargs: Any) -> Any:
+    def check(
+        kernel: Any,
+        *args: Any,
+        id: str,
+        name: str = "",
+        target: str | None = None,
+        body: Any = None,
+        **kwargs: Any,
+    ) -> Any:
         body = kernel if body is None else body
         with pytest.raises(NkiError) as caught:
             run(kernel, *args, target=target, **kwargs)
@@ -160,11 +195,11 @@ def breaks() -> Callable[..., Any]:
         if line is not None:
             assert (error.where.line, error.where.file) == (line, kernel_file(body))
         text = error.render()
-        for slot in (error.id, error.what, error.limit, error.given, error.hint,
-                     str(error.where)):
+        for slot in (error.id, error.what, error.limit, error.given, error.hint, str(error.where)):
             assert slot in text
         assert not is_ours(caught.traceback[-1].path.__fspath__())
         return error
+
     return check
 
 

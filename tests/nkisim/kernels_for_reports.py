@@ -1,4 +1,5 @@
 """Kernels that the tests of the report profile. They are imported as a student's script is."""
+
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
@@ -28,11 +29,11 @@ def matmul(lhs_t, rhs):
         for n in nl.affine_range(n_size // 512):
             acc = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
             for k in nl.affine_range(k_size // 128):
-                left = nl.load(lhs_t[k * 128:(k + 1) * 128, m * 128:(m + 1) * 128])
-                right = nl.load(rhs[k * 128:(k + 1) * 128, n * 512:(n + 1) * 512])
+                left = nl.load(lhs_t[k * 128 : (k + 1) * 128, m * 128 : (m + 1) * 128])
+                right = nl.load(rhs[k * 128 : (k + 1) * 128, n * 512 : (n + 1) * 512])
                 acc += nisa.nc_matmul(left, right)
             tile = nisa.tensor_copy(acc, dtype=out.dtype)
-            nl.store(out[m * 128:(m + 1) * 128, n * 512:(n + 1) * 512], value=tile)
+            nl.store(out[m * 128 : (m + 1) * 128, n * 512 : (n + 1) * 512], value=tile)
     return out
 
 
@@ -56,7 +57,7 @@ def repeat(a, times=0):
 
 @nki.jit
 def nothing(a):
-    return a
+    return nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
 
 
 @nki.jit

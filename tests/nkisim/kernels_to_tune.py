@@ -1,4 +1,5 @@
 """Kernels that the tests of tuning sweep. They are imported as a student's script is."""
+
 import os
 
 import neuronxcc.nki as nki
@@ -24,9 +25,11 @@ def body(x, width, rows=128, factor=2.0):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(height // rows):
         for j in nl.affine_range(columns // width):
-            tile = nl.load(x[i * rows:(i + 1) * rows, j * width:(j + 1) * width])
-            nl.store(out[i * rows:(i + 1) * rows, j * width:(j + 1) * width],
-                     value=nl.multiply(tile, factor))
+            tile = nl.load(x[i * rows : (i + 1) * rows, j * width : (j + 1) * width])
+            nl.store(
+                out[i * rows : (i + 1) * rows, j * width : (j + 1) * width],
+                value=nl.multiply(tile, factor),
+            )
     return out
 
 
@@ -60,9 +63,9 @@ def ends_the_process(x, width=64):
 def with_words(x, how="add", dtype=nl.float32):
     out = nl.ndarray(x.shape, dtype=dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(x.shape[0] // 128):
-        tile = nl.load(x[i * 128:(i + 1) * 128])
+        tile = nl.load(x[i * 128 : (i + 1) * 128])
         both = nl.add(tile, tile) if how == "add" else nl.multiply(tile, 2.0)
-        nl.store(out[i * 128:(i + 1) * 128], value=nl.copy(both, dtype=dtype))
+        nl.store(out[i * 128 : (i + 1) * 128], value=nl.copy(both, dtype=dtype))
     return out
 
 
@@ -72,9 +75,10 @@ def reads_what_nobody_wrote(x, width=64):
     for i in nl.affine_range(x.shape[0] // 128):
         for j in nl.affine_range(x.shape[1] // width):
             tile = nl.ndarray((128, width), dtype=x.dtype, buffer=nl.sbuf)
-            tile[:, 0:width // 2] = nl.load(x[i * 128:(i + 1) * 128,
-                                              j * width:j * width + width // 2])
-            nl.store(out[i * 128:(i + 1) * 128, j * width:(j + 1) * width], value=tile)
+            tile[:, 0 : width // 2] = nl.load(
+                x[i * 128 : (i + 1) * 128, j * width : j * width + width // 2]
+            )
+            nl.store(out[i * 128 : (i + 1) * 128, j * width : (j + 1) * width], value=tile)
     return out
 
 
@@ -83,7 +87,8 @@ def product(lhs_t, rhs):
     out = nl.ndarray((lhs_t.shape[1], rhs.shape[1]), dtype=rhs.dtype, buffer=nl.shared_hbm)
     acc = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
     for k in nl.affine_range(lhs_t.shape[0] // 128):
-        acc += nisa.nc_matmul(nl.load(lhs_t[k * 128:(k + 1) * 128]),
-                              nl.load(rhs[k * 128:(k + 1) * 128]))
+        acc += nisa.nc_matmul(
+            nl.load(lhs_t[k * 128 : (k + 1) * 128]), nl.load(rhs[k * 128 : (k + 1) * 128])
+        )
     nl.store(out, value=nisa.tensor_copy(acc))
     return out

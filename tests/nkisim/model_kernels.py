@@ -1,4 +1,5 @@
 """Small kernels with the structures that the latency model is about."""
+
 from __future__ import annotations
 
 import neuronxcc.nki as nki
@@ -10,6 +11,7 @@ import numpy as np
 
 def add(free, parts=128):
     """Return a vector addition in tiles of (parts, free), as (kernel)."""
+
     @nki.jit
     def vector_add(a, b):
         out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
@@ -18,25 +20,34 @@ def add(free, parts=128):
             at = slice(i * free, (i + 1) * free)
             nl.store(z[:, at], nl.add(nl.load(x[:, at]), nl.load(y[:, at])))
         return out
+
     return vector_add
 
 
 def add_in_place_of(buffers, free=1000):
     """Return a vector addition that allocates by itself, with so many buffers."""
+
     @nki.jit
     def vector_add_direct(a, b):
         out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
         n = a.shape[0] // (128 * free)
         x, y, z = (t.reshape((n, 128, free)) for t in (a, b, out))
         size = buffers * free * 4
-        tiles = [nl.ndarray((n, nl.par_dim(128), free), dtype=a.dtype, buffer=ncc.sbuf.mod_alloc(
-            base_addr=k * size, num_free_tiles=(buffers,))) for k in range(3)]
+        tiles = [
+            nl.ndarray(
+                (n, nl.par_dim(128), free),
+                dtype=a.dtype,
+                buffer=ncc.sbuf.mod_alloc(base_addr=k * size, num_free_tiles=(buffers,)),
+            )
+            for k in range(3)
+        ]
         for i in nl.affine_range(n):
             tiles[0][i] = nl.load(x[i])
             tiles[1][i] = nl.load(y[i])
             tiles[2][i] = nl.add(tiles[0][i], tiles[1][i])
             nl.store(z[i], tiles[2][i])
         return out
+
     return vector_add_direct
 
 

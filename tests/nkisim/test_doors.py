@@ -1,4 +1,5 @@
 """The doors that install the finder: run, enable and disable, pytest, and the banner."""
+
 from __future__ import annotations
 
 import json
@@ -46,14 +47,17 @@ def test_run_finds_the_simulator_and_the_scripts_neighbours(python):
     assert python.nkisim("run", "lab/main.py").stdout == "True\n"
 
 
-@pytest.mark.parametrize("end, code, said", [
-    ("", 0, ""),
-    ("raise SystemExit", 0, ""),
-    ("import sys; sys.stdout.flush(); sys.stdout = None", 0, ""),
-    ("import sys; sys.stdout.close()", 0, ""),
-    ("import sys; sys.exit(7)", 7, ""),
-    ("import sys; sys.exit('no more')", 1, "no more\n"),
-])
+@pytest.mark.parametrize(
+    "end, code, said",
+    [
+        ("", 0, ""),
+        ("raise SystemExit", 0, ""),
+        ("import sys; sys.stdout.flush(); sys.stdout = None", 0, ""),
+        ("import sys; sys.stdout.close()", 0, ""),
+        ("import sys; sys.exit(7)", 7, ""),
+        ("import sys; sys.exit('no more')", 1, "no more\n"),
+    ],
+)
 def test_run_passes_the_exit_code_on(python, end, code, said):
     python.script("s.py", f"print('x')\n{end}\n")
     done = python.nkisim("run", "s.py")
@@ -62,7 +66,9 @@ def test_run_passes_the_exit_code_on(python, end, code, said):
 
 def test_run_lets_a_script_play_with_its_streams_and_files(python):
     """What the course's benchmark scripts do: silence the SDK, restore, move the profile."""
-    python.script("s.py", """
+    python.script(
+        "s.py",
+        """
         import atexit, os, subprocess, sys
         sys.stdout = open(os.devnull, "w"); print("hidden")
         sys.stdout = sys.__stdout__
@@ -72,13 +78,16 @@ def test_run_lets_a_script_play_with_its_streams_and_files(python):
         atexit.register(lambda: print("last", json.__name__))
         import json
         print(os.path.exists("x.neff"))
-    """)
+    """,
+    )
     done = python.nkisim("run", "s.py")
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\nlast json\n", "")
 
 
 def test_run_works_with_multiprocessing_and_pickle(python):
-    python.script("s.py", """
+    python.script(
+        "s.py",
+        """
         import multiprocessing, pickle
         class Case: pass
         def double(n): return 2 * n
@@ -86,7 +95,8 @@ def test_run_works_with_multiprocessing_and_pickle(python):
             assert type(pickle.loads(pickle.dumps(Case()))) is Case
             with multiprocessing.get_context("spawn").Pool(1) as pool:
                 print(pool.map(double, [1, 2]))
-    """)
+    """,
+    )
     done = python.nkisim("run", "s.py")
     assert done.stdout == "[2, 4]\n", done.stderr
 
@@ -108,14 +118,17 @@ def test_a_broken_rule_is_its_five_slots_and_no_traceback(python):
 
 
 def test_a_broken_rule_in_the_sdks_own_exception_type_too(python):
-    python.script("s.py", """
+    python.script(
+        "s.py",
+        """
         from nkisim.errors import NkiError
         class Rule(NkiError):
             def render(self): return "NKI-P01 five slots"
         error = IndexError("out of bounds")
         error.nki_error = Rule("NKI-P01", "too far")
         raise error
-    """)
+    """,
+    )
     done = python.nkisim("run", "s.py")
     assert (done.returncode, done.stderr) == (1, "NKI-P01 five slots\n")
 
@@ -129,8 +142,9 @@ def test_full_traceback_shows_it_all(python):
 
 def frames(done) -> list[str]:
     """Return the functions in a traceback."""
-    return [line.rsplit(" ", 1)[1] for line in done.stderr.splitlines()
-            if line.startswith("  File ")]
+    return [
+        line.rsplit(" ", 1)[1] for line in done.stderr.splitlines() if line.startswith("  File ")
+    ]
 
 
 def test_what_was_printed_before_an_error_stands_before_it(python):
@@ -138,14 +152,19 @@ def test_what_was_printed_before_an_error_stands_before_it(python):
     python.script("rule.py", BROKEN_RULE)
     python.script("other.py", "print('before')\nraise ValueError('after')")
     for script in ("rule.py", "other.py"):
-        done = python.run("-c", "import subprocess, sys; subprocess.run([sys.executable, '-m', "
-                                f"'nkisim', 'run', '{script}'], stderr=subprocess.STDOUT)")
+        done = python.run(
+            "-c",
+            "import subprocess, sys; subprocess.run([sys.executable, '-m', "
+            f"'nkisim', 'run', '{script}'], stderr=subprocess.STDOUT)",
+        )
         assert done.stdout.startswith("before\n"), done.stdout
 
 
 @pytest.mark.parametrize("how", [("s.py",), ("-m", "s")])
 def test_a_traceback_shows_the_users_frames_alone(python, how):
-    path = python.script("s.py", """
+    path = python.script(
+        "s.py",
+        """
         import json
         def inner():
             try:
@@ -154,7 +173,8 @@ def test_a_traceback_shows_the_users_frames_alone(python, how):
                 raise RuntimeError("mine")
         def outer(): inner()
         outer()
-    """)
+    """,
+    )
     done = python.nkisim("run", *how)
     plain = python.run("-c", f"import runpy; runpy.run_path({str(path)!r}, run_name='__main__')")
     assert done.returncode == 1
@@ -166,7 +186,9 @@ def test_a_traceback_shows_the_users_frames_alone(python, how):
 
 def test_frames_between_two_of_the_users_are_cut_out(python, shared):
     """User -> simulator -> the user's kernel -> simulator -> library: the user's two remain."""
-    python.script("s.py", """
+    python.script(
+        "s.py",
+        """
         import json, sys, types, nkisim.errors
         source = "def launch(f): f()\\ndef op(json): json.loads('[')\\n"
         ours = types.ModuleType("ours")
@@ -179,7 +201,8 @@ def test_frames_between_two_of_the_users_are_cut_out(python, shared):
             except ValueError as error:
                 raise RuntimeError("mine") from error
         fails() if len(sys.argv) > 1 else ours.launch(kernel)
-    """)
+    """,
+    )
     done = python.nkisim("run", "s.py")
     assert frames(done) == ["<module>", "kernel"] and "JSONDecodeError" in done.stderr
     done = python.nkisim("run", "s.py", "chained")
@@ -199,18 +222,21 @@ def test_a_syntax_error_is_shown_at_its_line_only(python):
     assert 's.py", line 2' in done.stderr and "nkisim" not in done.stderr
 
 
-@pytest.mark.parametrize("arguments, sentence", [
-    (["vec_ad.py"], "there is no file vec_ad.py"),
-    (["vec_ad.py"], "Did you mean vec_add.py?"),
-    (["part9/vec_add.py"], "There is no folder part9"),
-    (["."], "is a folder"),
-    (["-m", "no_such_module"], "there is no module no_such_module"),
-    (["-m", "pack"], "there is no module pack to run"),
-    (["-m", "pack.nothing.at.all"], "there is no module pack.nothing.at.all"),
-    ([], "name a script"),
-    (["-m"], "-m"),
-    (["--nonsense", "s.py"], "--nonsense"),
-])
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        (["vec_ad.py"], "there is no file vec_ad.py"),
+        (["vec_ad.py"], "Did you mean vec_add.py?"),
+        (["part9/vec_add.py"], "There is no folder part9"),
+        (["."], "is a folder"),
+        (["-m", "no_such_module"], "there is no module no_such_module"),
+        (["-m", "pack"], "there is no module pack to run"),
+        (["-m", "pack.nothing.at.all"], "there is no module pack.nothing.at.all"),
+        ([], "name a script"),
+        (["-m"], "-m"),
+        (["--nonsense", "s.py"], "--nonsense"),
+    ],
+)
 def test_nothing_to_run_is_a_sentence_and_exit_code_2(python, arguments, sentence):
     python.script("vec_add.py", "")
     python.script("pack/__init__.py", "")
@@ -250,15 +276,19 @@ def test_enable_reaches_every_program_of_the_venv(python):
 
 def test_enable_reaches_child_processes(python):
     python.nkisim("enable")
-    done = python.call("-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', "
-                             f"{NKI!r}], check=True)")
+    done = python.call(
+        "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {NKI!r}], check=True)"
+    )
     assert done.stdout == "True\n", done.stderr
 
 
 def test_enable_loads_nothing_heavy_into_a_starting_python(python):
     python.nkisim("enable")
-    done = python.call("-c", "import sys; print('nkisim.finder' in sys.modules, "
-                             "[m for m in ('numpy', 'argparse', 'typing') if m in sys.modules])")
+    done = python.call(
+        "-c",
+        "import sys; print('nkisim.finder' in sys.modules, "
+        "[m for m in ('numpy', 'argparse', 'typing') if m in sys.modules])",
+    )
     assert done.stdout == "True []\n"
 
 
@@ -319,9 +349,9 @@ def test_user_is_refused_where_it_has_no_effect(python, command):
 
 
 def test_outside_a_venv_it_refuses_and_names_the_ways(python):
-    """The venv's own code with the one fact changed: nobody's real Python is touched."""
+    """The venv's own code with the one fact changed: no real Python is touched."""
     change = "import sys; sys.base_prefix = sys.prefix; "
-    outside = change + "from nkisim.doors.cli import main; sys.exit(main(sys.argv[1:]))"
+    outside = change + "from nkisim.cli.main import main; sys.exit(main(sys.argv[1:]))"
     # Debian's Python has another folder for what lies in no venv
     asked = python.run("-c", change + "import sysconfig; print(sysconfig.get_path('purelib'))")
     folder = Path(asked.stdout.strip())
@@ -348,8 +378,10 @@ def test_enable_user_writes_to_the_users_folder(python_with_user_site, tmp_path)
     assert python.call("-c", NKI, **env).returncode == 1
 
 
-@pytest.mark.skipif(os.name == "nt" or not hasattr(os, "geteuid") or os.geteuid() == 0,
-                    reason="needs a folder that its owner cannot write to")
+@pytest.mark.skipif(
+    os.name == "nt" or not hasattr(os, "geteuid") or os.geteuid() == 0,
+    reason="needs a folder that its owner cannot write to",
+)
 def test_a_folder_without_write_permission_is_a_sentence(python):
     python.site.chmod(0o500)
     try:
@@ -377,18 +409,23 @@ def project(python):
     """A folder whose conftest imports a kernel file before anything of ours."""
     python.script("kernels.py", "import neuronxcc.nki as nki\n")
     python.script("conftest.py", "from kernels import nki\n")
-    python.script("test_it.py", "from kernels import nki\n"
-                                "def test_it(): assert nki.__simulator__\n")
+    python.script(
+        "test_it.py", "from kernels import nki\ndef test_it(): assert nki.__simulator__\n"
+    )
     return python
 
 
 def entry_point(python, sdk, record: str = "") -> None:
-    sdk.tree(python.site, {
-        "trainium_labs-0.1.0.dist-info/METADATA":
-            "Metadata-Version: 2.1\nName: trainium-labs\nVersion: 0.1.0\n",
-        "trainium_labs-0.1.0.dist-info/entry_points.txt":
-            "[pytest11]\nnkisim.pytest_plugin = nkisim.pytest_plugin\n",
-        "trainium_labs-0.1.0.dist-info/RECORD": record})
+    sdk.tree(
+        python.site,
+        {
+            "trainium_labs-0.1.0.dist-info/METADATA": "Metadata-Version: 2.1\n"
+            "Name: trainium-labs\nVersion: 0.1.0\n",
+            "trainium_labs-0.1.0.dist-info/entry_points.txt": "[pytest11]\n"
+            "nkisim.pytest_plugin = nkisim.pytest_plugin\n",
+            "trainium_labs-0.1.0.dist-info/RECORD": record,
+        },
+    )
 
 
 def test_without_the_plugin_the_conftest_fails(project):
@@ -425,9 +462,8 @@ def test_the_hook_and_an_installed_wheel_cause_no_warning(project, sdk, shared):
 
 # -- import nkisim, import labkit --------------------------------------------------------------
 
-@pytest.mark.parametrize("package", [
-    "nkisim",
-    "labkit"])
+
+@pytest.mark.parametrize("package", ["nkisim", "labkit"])
 def test_importing_a_package_of_ours_opens_the_door(python, package):
     done = python.run("-c", f"import {package}\n{NKI}")
     assert done.stdout == "True\n", done.stderr
@@ -441,13 +477,21 @@ def test_importing_nkisim_costs_no_numpy(python):
 
 # -- the banner --------------------------------------------------------------------------------
 
+
 def test_the_banner_is_one_line_on_stderr_once(python):
-    text = "from nkisim.banner import announce; [announce(t) for t in ('trn1', 'trn1', 'trn2')]"
+    text = (
+        "from nkisim.simulation.banner import announce; "
+        "[announce(t) for t in ('trn1', 'trn1', 'trn2')]"
+    )
     done = python.code(text)
     from nkisim import __version__
+
     assert done.stdout == ""
-    assert done.stderr == (f"nkisim {__version__}: simulating NeuronCore-v2 (trn1); "
-                           "no hardware is used\n")
+    assert done.stderr == (
+        f"nkisim {__version__}: simulating NeuronCore-v2 (trn1); no hardware is used\n"
+    )
     assert python.code(text, NKI_BANNER="0").stderr == ""
-    assert "NeuronCore-v3 (trn2)" in python.code(
-        "from nkisim.banner import announce; announce('trn2')").stderr
+    assert (
+        "NeuronCore-v3 (trn2)"
+        in python.code("from nkisim.simulation.banner import announce; announce('trn2')").stderr
+    )

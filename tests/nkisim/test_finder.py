@@ -1,4 +1,5 @@
 """The import rule: who serves `neuronxcc.nki`, and that it is one thing and not two halves."""
+
 from __future__ import annotations
 
 import pytest
@@ -8,31 +9,36 @@ WHO = "import neuronxcc.nki as nki; print(getattr(nki, '__simulator__', False))"
 
 # -- one simulator, under two names ------------------------------------------------------------
 
-@pytest.mark.parametrize("line", [
-    "from neuronxcc import nki",
-    "import neuronxcc.nki as nki",
-    "import neuronxcc.nki",
-    "import neuronxcc.nki.language as nl",
-    "import neuronxcc.nki.isa as nisa",
-    "import neuronxcc.nki.compiler as ncc",
-    "import neuronxcc.nki as nki; nki.compiler, nki.language, nki.isa.constants",
-    "import neuronxcc.nki.typing as nt",
-    "from neuronxcc.nki.typing import tensor",
-    "from neuronxcc.nki.language import par_dim",
-    "from neuronxcc.nki import baremetal, benchmark, trace",
-    "from neuronxcc.nki.isa.constants import dge_mode",
-    "from neuronxcc.nki.language.constants import sizeinbytes",
-    "import neuronxcc.nki.language as nl; assert nl.constants.sizeinbytes(nl.bfloat16) == 2",
-    "import neuronxcc.nki.isa as nisa; nisa.vector_engine, nisa.constants.engine",
-    "import importlib; importlib.import_module('neuronxcc.nki.isa.constants').dge_mode",
-    "import neuronxcc; assert 'nkisim' in neuronxcc.__version__",
-])
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from neuronxcc import nki",
+        "import neuronxcc.nki as nki",
+        "import neuronxcc.nki",
+        "import neuronxcc.nki.language as nl",
+        "import neuronxcc.nki.isa as nisa",
+        "import neuronxcc.nki.compiler as ncc",
+        "import neuronxcc.nki as nki; nki.compiler, nki.language, nki.isa.constants",
+        "import neuronxcc.nki.typing as nt",
+        "from neuronxcc.nki.typing import tensor",
+        "from neuronxcc.nki.language import par_dim",
+        "from neuronxcc.nki import baremetal, benchmark, trace",
+        "from neuronxcc.nki.isa.constants import dge_mode",
+        "from neuronxcc.nki.language.constants import sizeinbytes",
+        "import neuronxcc.nki.language as nl; assert nl.constants.sizeinbytes(nl.bfloat16) == 2",
+        "import neuronxcc.nki.isa as nisa; nisa.vector_engine, nisa.constants.engine",
+        "import importlib; importlib.import_module('neuronxcc.nki.isa.constants').dge_mode",
+        "import neuronxcc; assert 'nkisim' in neuronxcc.__version__",
+    ],
+)
 def test_every_import_form_works_as_the_first_line(python, line):
     python.says(line)
 
 
 def test_all_names_are_the_facades_own_modules(python):
-    assert python.says("""
+    assert (
+        python.says("""
         import neuronxcc.nki.isa.constants, neuronxcc.nki.language as nl
         import sys, nkisim.finder, nkisim.language.beta1.language
         from neuronxcc import nki
@@ -42,7 +48,9 @@ def test_all_names_are_the_facades_own_modules(python):
             parent, _, leaf = name.rpartition(".")
             assert getattr(sys.modules[parent], leaf) is sys.modules[name], name
         print(nki.__simulator__, sys.modules["neuronxcc"].__path__)
-    """) == "True []"
+    """)
+        == "True []"
+    )
 
 
 def test_the_order_of_the_two_names_does_not_matter(python):
@@ -78,7 +86,8 @@ def test_the_facade_keeps_its_own_identity(python):
 
 
 def test_threads_that_import_at_once_get_one_module(python):
-    assert python.says("""
+    assert (
+        python.says("""
         import threading, importlib, sys
         got = []
         names = ["neuronxcc.nki", "neuronxcc.nki.isa.constants", "neuronxcc.nki.language"] * 4
@@ -86,15 +95,20 @@ def test_threads_that_import_at_once_get_one_module(python):
                    for n in names]
         [t.start() for t in threads]; [t.join() for t in threads]
         print(len(got), len({id(m) for m in got}))
-    """) == "12 3"
+    """)
+        == "12 3"
+    )
 
 
 def test_installing_costs_no_numpy(python):
-    assert python.says("""
+    assert (
+        python.says("""
         import sys
         import neuronxcc  # still only a name
         print([m for m in ("numpy", "ml_dtypes", "nkisim.language.beta1") if m in sys.modules])
-    """) == "[]"
+    """)
+        == "[]"
+    )
 
 
 def test_install_twice_leaves_one_finder_at_each_end(python):
@@ -112,21 +126,27 @@ def test_other_packages_are_not_our_business(python):
     assert "ModuleNotFoundError: No module named 'neuronxcc_tools'" in done.stderr
 
 
-@pytest.mark.parametrize("line, name", [
-    ("import neuronxcc.nki.nccl", "neuronxcc.nki.nccl"),
-    ("from neuronxcc.nki.nccl import collectives", "neuronxcc.nki.nccl"),
-    ("import neuronxcc.starfish", "neuronxcc.starfish"),
-])
+@pytest.mark.parametrize(
+    "line, name",
+    [
+        ("import neuronxcc.nki.nccl", "neuronxcc.nki.nccl"),
+        ("from neuronxcc.nki.nccl import collectives", "neuronxcc.nki.nccl"),
+        ("import neuronxcc.starfish", "neuronxcc.starfish"),
+    ],
+)
 def test_what_is_not_modelled_is_a_sentence(python, line, name):
     assert f"The simulator has no {name}" in python.refuses(line)
 
 
-@pytest.mark.parametrize("line", [
-    "from neuronxcc.nki import nonsense",
-    "from neuronxcc.nki.language import nonsense",
-    "from neuronxcc.nki.isa.constants import nonsense",
-    "import neuronxcc.nki.language.nonsense",
-])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from neuronxcc.nki import nonsense",
+        "from neuronxcc.nki.language import nonsense",
+        "from neuronxcc.nki.isa.constants import nonsense",
+        "import neuronxcc.nki.language.nonsense",
+    ],
+)
 def test_a_name_that_does_not_exist_is_an_import_error_with_its_public_name(python, line):
     assert "The simulator has no neuronxcc.nki." in (text := python.refuses(line))
     assert "nonsense" in text
@@ -137,6 +157,7 @@ def test_the_facades_own_sentence_about_a_missing_name_gets_through(python):
 
 
 # -- who wins ----------------------------------------------------------------------------------
+
 
 def test_without_an_sdk_the_simulator_serves(python):
     assert python.says(WHO) == "True"
@@ -156,7 +177,8 @@ def test_sim_beats_the_sdk_and_nothing_of_the_sdk_is_mixed_in(python, sdk):
     sdk.tree(python.site, {"neuronxcc/extra.py": ""})
     assert python.says(WHO, NKI_BACKEND="sim") == "True"
     assert "The simulator has no neuronxcc.extra." in python.refuses(
-        "import neuronxcc.nki, neuronxcc.extra", NKI_BACKEND="sim")
+        "import neuronxcc.nki, neuronxcc.extra", NKI_BACKEND="sim"
+    )
 
 
 def test_an_sdk_in_a_later_folder_of_the_path_wins(python_with_user_site, sdk, tmp_path):
@@ -196,18 +218,24 @@ def test_sim_set_before_the_first_import_counts_even_after_start(python, sdk):
 @pytest.mark.parametrize("first", ["import neuronxcc.nki", "import neuronxcc"])
 def test_sim_after_the_sdk_was_imported_is_too_late_and_says_so(python, sdk, first):
     sdk.write(python.site)
-    text = python.refuses(f"{first}\nimport os; os.environ['NKI_BACKEND'] = 'sim'\n"
-                          "nkisim.finder.install()\nimport neuronxcc.nki")
+    text = python.refuses(
+        f"{first}\nimport os; os.environ['NKI_BACKEND'] = 'sim'\n"
+        "nkisim.finder.install()\nimport neuronxcc.nki"
+    )
     assert text.startswith("NKI_BACKEND=sim came too late")
 
 
 # -- found, but broken -------------------------------------------------------------------------
 
+
 def test_an_empty_leftover_folder_is_named(python):
     leftover = python.site / "neuronxcc"
     leftover.mkdir()
-    for line in ("import neuronxcc.nki", "from neuronxcc import nki",
-                 "import neuronxcc.nki.language as nl"):
+    for line in (
+        "import neuronxcc.nki",
+        "from neuronxcc import nki",
+        "import neuronxcc.nki.language as nl",
+    ):
         text = python.refuses(line)
         assert f"1. Delete the folder: {leftover}" in text and "  3. " in text
     assert python.says(WHO, NKI_BACKEND="sim") == "True"
@@ -239,9 +267,14 @@ def test_an_sdk_that_raises_is_not_hidden(python, sdk):
 
 def test_pypis_placeholder_compiler_is_no_sdk(python, sdk):
     """Its folder has a hyphen, so nothing can import it."""
-    sdk.tree(python.site, {"neuronx-cc/__init__.py": "",
-                           "neuronx_cc-1.0.post1.dist-info/METADATA":
-                               "Metadata-Version: 2.1\nName: neuronx-cc\nVersion: 1.0.post1\n"})
+    sdk.tree(
+        python.site,
+        {
+            "neuronx-cc/__init__.py": "",
+            "neuronx_cc-1.0.post1.dist-info/METADATA": "Metadata-Version: 2.1\n"
+            "Name: neuronx-cc\nVersion: 1.0.post1\n",
+        },
+    )
     assert python.says(WHO) == "True"
 
 
@@ -252,9 +285,14 @@ WHO_NKI = "import nki; print('sim' if getattr(nki, '__simulator__', False) else 
 
 def test_nki_is_served_where_there_is_no_sdk(python):
     assert python.says(WHO_NKI) == "sim"
-    assert python.says("import nki.isa as nisa, nki.language as nl, nki.isa.constants as c\n"
-                       "from nki.language import ndarray\n"
-                       "print(nl.ndarray is ndarray, nisa.constants is c)") == "True True"
+    assert (
+        python.says(
+            "import nki.isa as nisa, nki.language as nl, nki.isa.constants as c\n"
+            "from nki.language import ndarray\n"
+            "print(nl.ndarray is ndarray, nisa.constants is c)"
+        )
+        == "True True"
+    )
     assert "no nki.language.nonsense" in python.refuses("from nki.language import nonsense")
     assert "NKI_BACKEND=sdk" in python.refuses("import nki", NKI_BACKEND="sdk")
 
@@ -274,10 +312,13 @@ def test_a_folder_named_nki_is_no_package(python):
 
 
 def test_the_shim_of_the_kernel_library(python):
-    assert python.says("""
+    assert (
+        python.says("""
         import nki_cpu_simulator.nki.isa as nisa
         import nki_cpu_simulator.nki.language.dtypes
         import nki_cpu_simulator.nki.tensor, nki_cpu_simulator.nki.builtin
         from nki_cpu_simulator import nki as sim
         import nki
-        print(sim is nki, nisa is nki.isa, callable(sim.cpu_simulate))""") == "True True True"
+        print(sim is nki, nisa is nki.isa, callable(sim.cpu_simulate))""")
+        == "True True True"
+    )

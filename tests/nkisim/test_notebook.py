@@ -1,4 +1,5 @@
 """The magic %%nki and what notebooks show of findings and tiles, in IPython's own shell."""
+
 from __future__ import annotations
 
 import re
@@ -41,6 +42,7 @@ def unwritten(a):
 def shell():
     pytest.importorskip("IPython")
     from IPython.core.interactiveshell import InteractiveShell
+
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "nkisim.notebook")
     assert shell.run_cell(SETUP).success
@@ -63,15 +65,18 @@ def test_a_finding_shows_the_line_of_the_cell(shell):
     assert [f.id for f in shown.findings] == ["NKI-U02"]
     html = shown.findings[0]._repr_html_()
     marked = re.search(r"^&gt;.*$", html, re.M)
-    assert marked and "&lt; 2 columns of garbage" in marked[0]     # as text, not as markup
+    assert marked and "&lt; 2 columns of garbage" in marked[0]  # as text, not as markup
     cell = f"%%nki x\n{UNWRITTEN}".splitlines()
     assert "columns of garbage" in cell[shown.findings[0].where.line - 1]
     assert "explain NKI-U02" in html and html in shown._repr_html_()
-    assert "<pre style='font-family: monospace'>" in html        # notebooks show <pre> as text
+    assert "<pre style='font-family: monospace'>" in html  # notebooks show <pre> as text
 
 
 def test_a_tile_that_a_kernel_of_the_newer_dialect_displays_is_no_finding(shell, capsys):
-    shown = shell.run_cell_magic("nki", "x", """
+    shown = shell.run_cell_magic(
+        "nki",
+        "x",
+        """
 import nki
 import nki.isa as nisa
 import nki.language as nl
@@ -85,9 +90,10 @@ def look(x):
     display(tile)
     nisa.dma_copy(dst=out, src=tile)
     return out
-""")
+""",
+    )
     assert shown.findings == [] and "sbuf" in capsys.readouterr().out
-    assert shell.run_cell(SETUP).success        # the names of the dialect that others use here
+    assert shell.run_cell(SETUP).success  # the names of the dialect that others use here
 
 
 def test_a_kernel_that_breaks_a_rule_ends_in_the_rule(shell, capsys):
@@ -97,7 +103,7 @@ def test_a_kernel_that_breaks_a_rule_ends_in_the_rule(shell, capsys):
     assert result.error_in_exec.id == "NKI-P01"
     said = capsys.readouterr().out
     assert "128 partitions" in said
-    assert "interactiveshell.py" not in said and "run_cell_magic" not in said    # the user's alone
+    assert "interactiveshell.py" not in said and "run_cell_magic" not in said  # the user's alone
     assert re.search(r"where: +Cell In\[\d+\]:6, in add", said), said
 
 
@@ -107,9 +113,15 @@ def test_a_cell_with_an_error_of_its_own_shows_that_alone(shell, capsys):
     assert "ZeroDivisionError" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("line, cell, says", [
-    ("x", "y = 1", "defines no kernel"), ("x --kernel nobody", "y = 1", "no kernel named nobody"),
-    ("x --loud", ADD, "'--loud'"), ("x --target", ADD, "--target")])
+@pytest.mark.parametrize(
+    "line, cell, says",
+    [
+        ("x", "y = 1", "defines no kernel"),
+        ("x --kernel nobody", "y = 1", "no kernel named nobody"),
+        ("x --loud", ADD, "'--loud'"),
+        ("x --target", ADD, "--target"),
+    ],
+)
 def test_what_cannot_be_used_is_said(shell, line, cell, says):
     result = shell.run_cell(f"%%nki {line}\n{cell}")
     assert isinstance(result.error_in_exec, MagicError) and says in str(result.error_in_exec)
@@ -120,9 +132,14 @@ def test_a_kernel_of_another_cell_is_named(shell):
     assert shell.run_cell_magic("nki", "x, 2 * x --kernel add", "y = 1").outputs[1, 0] == 12
 
 
-@pytest.mark.parametrize("line, expected", [
-    ("", ("", None, None)), ("a, b[0]", ("a, b[0]", None, None)),
-    ("f(1, 2) --target trn2 --kernel k", ("f(1, 2)", "trn2", "k"))])
+@pytest.mark.parametrize(
+    "line, expected",
+    [
+        ("", ("", None, None)),
+        ("a, b[0]", ("a, b[0]", None, None)),
+        ("f(1, 2) --target trn2 --kernel k", ("f(1, 2)", "trn2", "k")),
+    ],
+)
 def test_the_first_line(line, expected):
     arguments, options = parse(line)
     assert (arguments, options.target, options.kernel) == expected
@@ -130,7 +147,9 @@ def test_the_first_line(line, expected):
 
 def test_outputs_are_described():
     assert described((np.arange(2), np.arange(100.0))) == [
-        ("output 0", "int64 [2]: 0 1"), ("output 1", "float64 [100]: 0 1 2 ... 97 98 99")]
+        ("output 0", "int64 [2]: 0 1"),
+        ("output 1", "float64 [100]: 0 1 2 ... 97 98 99"),
+    ]
     assert described(None) == [("output 0", "None")]
 
 
@@ -144,6 +163,7 @@ def test_a_tile_shows_what_it_is_and_what_it_holds():
         shown.append(tile._repr_html_())
         nl.store(out, nisa.tensor_scalar(tile, nl.multiply, 2.0))
         return out
+
     x = np.full((128, 8), 3.0, np.float32)
     x[0, 0] = np.nan
     assert np.array_equal(nkisim.simulate(kernel, x), 2 * x, equal_nan=True)

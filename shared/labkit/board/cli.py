@@ -1,4 +1,5 @@
 """`nox -s leaderboard -- key|sign|page|live ...`."""
+
 from __future__ import annotations
 
 import argparse
@@ -34,35 +35,60 @@ def _parser() -> argparse.ArgumentParser:
     key = what.add_parser("key", help="make the key of the grading host")
     key.add_argument("file", type=Path)
     signing = what.add_parser("sign", help="sign what the grader has judged")
-    signing.add_argument("verdicts", type=Path, help="OUT/verdicts of nox -s grade, or a file of "
-                                                     "times that a chip has measured")
+    signing.add_argument(
+        "verdicts",
+        type=Path,
+        help="OUT/verdicts of nox -s grade, or a file of times that a chip has measured",
+    )
     signing.add_argument("--key", type=Path, required=True)
-    signing.add_argument("--out", type=Path, required=True, metavar="DIR",
-                         help="where the entries go")
-    signing.add_argument("--reference", metavar="STUDENT",
-                         help="this one is the reference (staff's own submission)")
+    signing.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="where the entries go"
+    )
+    signing.add_argument(
+        "--reference", metavar="STUDENT", help="this one is the reference (staff's own submission)"
+    )
     signing.add_argument("--name", help="whose measured times these are")
     page = what.add_parser("page", help="verify entries and write the page")
     page.add_argument("entries", type=Path, nargs="+", help="files, or folders of them")
     page.add_argument("--public-key", required=True, metavar="HEX")
-    page.add_argument("--out", type=Path, default=Path("dist") / "leaderboard.html",
-                      metavar="FILE")
-    page.add_argument("--dialects-together", action="store_true",
-                      help="rank kernels of neuronxcc.nki and of nki in one table")
+    page.add_argument("--out", type=Path, default=Path("dist") / "leaderboard.html", metavar="FILE")
+    page.add_argument(
+        "--dialects-together",
+        action="store_true",
+        help="rank kernels of neuronxcc.nki and of nki in one table",
+    )
     live = what.add_parser("live", help="a server for the lab session")
     live.add_argument("--lab", required=True)
     live.add_argument("--key", type=Path, required=True)
-    live.add_argument("--data", type=Path, required=True, metavar="DIR",
-                      help="where the queue, tokens and results are kept")
-    live.add_argument("--roster", type=Path, metavar="CSV",
-                      help="students who get a token (column student); tokens.csv is written")
+    live.add_argument(
+        "--data",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="where the queue, tokens and results are kept",
+    )
+    live.add_argument(
+        "--roster",
+        type=Path,
+        metavar="CSV",
+        help="students who get a token (column student); tokens.csv is written",
+    )
     live.add_argument("--port", type=int, default=8000)
     live.add_argument("--jobs", type=int, default=1, help="judged at a time")
     live.add_argument("--sandbox", default="auto")
-    live.add_argument("--dialect", choices=DIALECTS, default="beta1",
-                      help="of the kernels that are sent (default: %(default)s)")
-    live.add_argument("--seconds-between", type=float, default=30.0, metavar="S",
-                      help="between two submissions of a student (default: %(default)s)")
+    live.add_argument(
+        "--dialect",
+        choices=DIALECTS,
+        default="beta1",
+        help="of the kernels that are sent (default: %(default)s)",
+    )
+    live.add_argument(
+        "--seconds-between",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="between two submissions of a student (default: %(default)s)",
+    )
     return parser
 
 
@@ -76,6 +102,7 @@ def leaderboard(argv: Sequence[str] | None = None) -> int:
         return _sign(args)
     if args.what == "live":
         from .live import serve
+
         return serve(args)
     return _page(args)
 
@@ -105,16 +132,20 @@ def _sign(args: argparse.Namespace) -> int:
         if not bodies:
             stale += [p.name for p in sorted(args.out.glob(f"{name}-{verdict['lab']}-*.json"))]
         for target, body in bodies.items():
-            stamp = f"{verdict['key'][:12]}"        # signing the same verdict again changes nothing
+            stamp = f"{verdict['key'][:12]}"  # signing the same verdict again changes nothing
             path = args.out / f"{name}-{verdict['lab']}-{target}-{stamp}.json"
             if not path.exists():
                 write_json(path, sign(key, body))
                 count += 1
-    print(f"{count} new entries in {args.out}; {left} verdicts are not wholly right and have none; "
-          f"public key {public_of(key)}")
+    print(
+        f"{count} new entries in {args.out}; {left} verdicts are not wholly right and have none; "
+        f"public key {public_of(key)}"
+    )
     if stale:
-        print(f"still in {args.out}, of earlier verdicts on who has none now: {', '.join(stale)}; "
-              "delete those that should not count")
+        print(
+            f"still in {args.out}, of earlier verdicts on who has none now: {', '.join(stale)}; "
+            "delete those that should not count"
+        )
     return 0
 
 
@@ -124,9 +155,15 @@ def _measured(path: Path, name: str | None, at: str) -> dict[str, object]:
         document = json.loads(path.read_text(encoding="utf-8"))
         kind, times = document["kind"], document["execution_times_us"]
         version = document["sdk"] or f"nkisim {document['nkisim']}"
-        body = {"lab": document["lab"], "dialect": document.get("dialect", "beta1"),
-                "kind": kind, "backend": document["backend"], "version": version,
-                "target": document["target"], "times_us": times}
+        body = {
+            "lab": document["lab"],
+            "dialect": document.get("dialect", "beta1"),
+            "kind": kind,
+            "backend": document["backend"],
+            "version": version,
+            "target": document["target"],
+            "times_us": times,
+        }
     except (OSError, ValueError, LookupError, TypeError):
         raise SpecError(f"{path} is no execution_times.json of tester.py --record") from None
     if kind not in KINDS or not name:
@@ -148,6 +185,7 @@ def _page(args: argparse.Namespace) -> int:
     write(args.out, render(made, args.public_key, len(good), refused))
     console = terminal()
     show(console, made, refused)
-    console.print(f"{args.out}: {len(good)} entries verified, {len(refused)} refused",
-                  highlight=False)
+    console.print(
+        f"{args.out}: {len(good)} entries verified, {len(refused)} refused", highlight=False
+    )
     return 1 if refused else 0

@@ -4,6 +4,7 @@ An entry says who (a pseudonym), which lab and dialect, backend, SDK and generat
 times are predicted or measured, and the time of each case. What is signed is the canonical JSON of
 all that: a file that was changed, or signed by another host, is refused with the reason.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -40,7 +41,7 @@ class Entry:
     target: str
     at: str
     times: dict[str, float]
-    dialect: str = "beta1"      # entries of before the second dialect do not say it
+    dialect: str = "beta1"  # entries of before the second dialect do not say it
 
 
 def canonical(body: dict[str, Any]) -> bytes:
@@ -50,12 +51,14 @@ def canonical(body: dict[str, Any]) -> bytes:
 
 # -- keys ------------------------------------------------------------------------------------------
 
+
 def _ed25519() -> Any:
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:
-        raise SpecError("signatures need cryptography: pip install "
-                        '"trainium-labs[grade]"') from None
+        raise SpecError(
+            'signatures need cryptography: pip install "trainium-labs[grade]"'
+        ) from None
     return ed25519
 
 
@@ -72,12 +75,13 @@ def make_key(path: Path) -> str:
 
 
 def read_key(path: Path) -> Any:
-    """Return the private key of a file; raise SpecError if it is none, or is open to others."""
+    """Return the private key of a file; raise SpecError if it is not one, or is open to others."""
     try:
         if os.name == "posix" and path.stat().st_mode & 0o077:
             raise SpecError(f"{path} can be read by others: chmod 600 {path}")
-        return _ed25519().Ed25519PrivateKey.from_private_bytes(bytes.fromhex(
-            path.read_text().strip()))
+        return _ed25519().Ed25519PrivateKey.from_private_bytes(
+            bytes.fromhex(path.read_text().strip())
+        )
     except (OSError, ValueError) as error:
         raise SpecError(f"{path} is no key of nox -s leaderboard -- key ({error})") from None
 
@@ -95,11 +99,15 @@ def pseudonym(key: Any, student: str) -> str:
 
 # -- files -----------------------------------------------------------------------------------------
 
+
 def sign(key: Any, body: dict[str, Any]) -> dict[str, Any]:
     """Return an entry's document: the body, the signature, and whose it is."""
     body = {"schema": SCHEMA, "schema_version": 1, **body}
-    return {"entry": body, "public_key": public_of(key), "signature": key.sign(
-        canonical(body)).hex()}
+    return {
+        "entry": body,
+        "public_key": public_of(key),
+        "signature": key.sign(canonical(body)).hex(),
+    }
 
 
 def body_of(verdict: dict[str, Any], name: str, at: str) -> dict[str, dict[str, Any]]:
@@ -107,15 +115,23 @@ def body_of(verdict: dict[str, Any], name: str, at: str) -> dict[str, dict[str, 
     found: dict[str, dict[str, Any]] = {}
     for target in sorted({c["target"] for c in verdict["cases"]}):
         mine = [c for c in verdict["cases"] if c["target"] == target]
-        times = {c["case"]: c["latency_us"] for c in mine
-                 if c["status"] == "passed" and c["latency_us"] and not c["hidden"]}
+        times = {
+            c["case"]: c["latency_us"]
+            for c in mine
+            if c["status"] == "passed" and c["latency_us"] and not c["hidden"]
+        }
         if times and all(c["status"] == "passed" for c in mine):
-            found[target] = {"name": name, "lab": verdict["lab"],
-                             "dialect": verdict.get("dialect", "beta1"),
-                             "kind": verdict["latency_kind"],
-                             "backend": verdict["backend"],
-                             "version": f"nkisim {verdict['nkisim']}",
-                             "target": target, "at": at, "times_us": times}
+            found[target] = {
+                "name": name,
+                "lab": verdict["lab"],
+                "dialect": verdict.get("dialect", "beta1"),
+                "kind": verdict["latency_kind"],
+                "backend": verdict["backend"],
+                "version": f"nkisim {verdict['nkisim']}",
+                "target": target,
+                "at": at,
+                "times_us": times,
+            }
     return found
 
 
@@ -123,23 +139,30 @@ def verify(document: Any, public: str) -> Entry:
     """Return the entry of a document; raise Refused unless `public` has signed every bit of it."""
     ed25519 = _ed25519()
     from cryptography.exceptions import InvalidSignature
+
     try:
         body, signature = document["entry"], bytes.fromhex(document["signature"])
         if document["public_key"] != public:
             raise Refused("signed by another host")
         ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(
-            signature, canonical(body))
+            signature, canonical(body)
+        )
     except InvalidSignature:
         raise Refused("changed after it was signed") from None
     except (LookupError, TypeError, ValueError, AttributeError):
         raise Refused("not a signed entry") from None
     try:
         times = {str(case): float(us) for case, us in body["times_us"].items()}
-        words = {k: str(body[k]) for k in ("name", "lab", "kind", "backend", "version", "target",
-                                           "at")}
+        words = {
+            k: str(body[k]) for k in ("name", "lab", "kind", "backend", "version", "target", "at")
+        }
         entry = Entry(times=times, dialect=str(body.get("dialect", "beta1")), **words)
-        good = body["schema"] == SCHEMA and body["schema_version"] == 1 \
-            and entry.kind in KINDS and entry.dialect in DIALECTS
+        good = (
+            body["schema"] == SCHEMA
+            and body["schema_version"] == 1
+            and entry.kind in KINDS
+            and entry.dialect in DIALECTS
+        )
     except (LookupError, TypeError, ValueError, AttributeError):
         raise Refused("not an entry of this version") from None
     if not good or not times or not all(0 < us < math.inf for us in times.values()):

@@ -1,9 +1,10 @@
 """Ranks: the geometric mean, over the fleet, of how much faster than the reference.
 
-Predicted and measured times, backends, generations and versions of SDK or simulator are tables of
-their own: nobody is ranked with a number that means something else. So are the two dialects, unless
-the course ranks them together.
+Predicted and measured times, backends, generations and versions of SDK or simulator are ranked
+in separate tables, because their numbers do not compare. So are the two dialects, unless the course
+ranks them together.
 """
+
 from __future__ import annotations
 
 import math
@@ -21,7 +22,7 @@ class Standing:
 
     rank: int
     name: str
-    speed: float                # 1.0: as fast as the reference
+    speed: float  # 1.0: as fast as the reference
     mean_us: float
     entries: int
     history: tuple[float, ...]
@@ -37,7 +38,7 @@ class Table:
     backend: str
     version: str
     target: str
-    dialect: str                # "" where the dialects are ranked together
+    dialect: str  # "" where the dialects are ranked together
     cases: tuple[str, ...]
     standings: tuple[Standing, ...]
     left_out: tuple[str, ...]
@@ -72,9 +73,19 @@ def tables(entries: Iterable[Entry], together: bool = False) -> list[Table]:
         if references:
             found.append(_table(key, mine, references[-1]))
         else:
-            found.append(Table(*key, (), (), tuple(sorted(
-                f"{name}: there is no entry of the reference to compare with"
-                for name in {e.name for e in mine}))))
+            found.append(
+                Table(
+                    *key,
+                    (),
+                    (),
+                    tuple(
+                        sorted(
+                            f"{name}: there is no entry of the reference to compare with"
+                            for name in {e.name for e in mine}
+                        )
+                    ),
+                )
+            )
     return found
 
 
@@ -98,8 +109,17 @@ def _table(key: Key, entries: list[Entry], reference: Entry) -> Table:
     standings: list[Standing] = []
     for place, (speed, name, mean, count, history, entry) in enumerate(lines, 1):
         tied = standings and standings[-1].speed == speed
-        standings.append(Standing(standings[-1].rank if tied else place, name, speed,
-                                  round(mean, 2), count, history, entry))
+        standings.append(
+            Standing(
+                standings[-1].rank if tied else place,
+                name,
+                speed,
+                round(mean, 2),
+                count,
+                history,
+                entry,
+            )
+        )
     return Table(*key, tuple(sorted(reference.times)), tuple(standings), tuple(sorted(left_out)))
 
 
@@ -109,12 +129,15 @@ def sparkline(history: Sequence[float], width: int = 80, height: int = 20) -> st
     low, high = min(values), max(values)
     span = high - low or 1.0
     step = (width - 4) / (len(values) - 1)
-    return " ".join(f"{2 + i * step:.1f},{height - 3 - (height - 6) * (v - low) / span:.1f}"
-                    for i, v in enumerate(values))
+    return " ".join(
+        f"{2 + i * step:.1f},{height - 3 - (height - 6) * (v - low) / span:.1f}"
+        for i, v in enumerate(values)
+    )
 
 
 def blocks(history: Sequence[float]) -> str:
     """Return a sparkline of characters."""
     low, high = min(history), max(history)
-    return "".join("▁▂▃▄▅▆▇█"[int(7 * (v - low) / (high - low))] if high > low else "▄"
-                   for v in history[-12:])
+    return "".join(
+        "▁▂▃▄▅▆▇█"[int(7 * (v - low) / (high - low))] if high > low else "▄" for v in history[-12:]
+    )

@@ -3,6 +3,7 @@
 A submission is committed to disk before the answer goes out. What was being judged when the server
 died is queued again when it starts.
 """
+
 from __future__ import annotations
 
 import sqlite3
@@ -44,40 +45,53 @@ class Store:
                 self._db.execute("DELETE FROM signatures WHERE at < ?", (now - 3600,))
                 number = self._db.execute(
                     "INSERT INTO submissions (student, sha, body, received) VALUES (?, ?, ?, ?)",
-                    (student, sha, body, now)).lastrowid
+                    (student, sha, body, now),
+                ).lastrowid
                 self._db.execute("COMMIT")
             except sqlite3.IntegrityError:
-                self._db.execute("ROLLBACK")
+                self._undo()
                 raise Replayed from None
             except BaseException:
-                self._db.execute("ROLLBACK")
+                self._undo()
                 raise
         assert number is not None
         return number
+
+    def _undo(self) -> None:
+        if self._db.in_transaction:  # a full disk has ended it already
+            self._db.execute("ROLLBACK")
 
     def last(self, student: str) -> tuple[float, int]:
         """Return when a student's last submission came (0: never), and how many of theirs wait."""
         with self._lock:
             when, waiting = self._db.execute(
                 "SELECT max(received), total(state != 'done') FROM submissions WHERE student = ?",
-                (student,)).fetchone()
+                (student,),
+            ).fetchone()
         return when or 0.0, int(waiting)
 
     def take(self) -> tuple[int, str, bytes] | None:
-        """Return the oldest submission that waits, and note that it is being judged."""
+        """Return the oldest submission that waits, and note that it is being judged.
+
+        At most one per student at a time: two that run together could see each other, and slow
+        submissions would occupy every judge.
+        """
         with self._lock:
             row = self._db.execute(
                 "UPDATE submissions SET state='running' WHERE id = (SELECT id FROM submissions "
-                "WHERE state='waiting' ORDER BY id LIMIT 1) RETURNING id, student, body").fetchone()
+                "WHERE state='waiting' AND student NOT IN (SELECT student FROM submissions WHERE "
+                "state='running') ORDER BY id LIMIT 1) RETURNING id, student, body"
+            ).fetchone()
         return row
 
     def finish(self, number: int, verdict: str) -> None:
         """Keep a verdict."""
         with self._lock:
-            self._db.execute("UPDATE submissions SET state='done', verdict=? WHERE id=?",
-                             (verdict, number))
+            self._db.execute(
+                "UPDATE submissions SET state='done', verdict=? WHERE id=?", (verdict, number)
+            )
 
-    def again(self, number: int) -> None:
+    def requeue(self, number: int) -> None:
         """Let a submission wait again: judging it failed by no fault of its own."""
         with self._lock:
             self._db.execute("UPDATE submissions SET state='waiting' WHERE id=?", (number,))
@@ -85,14 +99,21 @@ class Store:
     def status(self, number: int) -> dict[str, Any] | None:
         """Return what became of a submission, and how many are before it."""
         with self._lock:
-            row = self._db.execute("SELECT student, state, verdict, sha FROM submissions "
-                                   "WHERE id=?", (number,)).fetchone()
+            row = self._db.execute(
+                "SELECT student, state, verdict, sha FROM submissions WHERE id=?", (number,)
+            ).fetchone()
             if row is None:
                 return None
-            before = self._db.execute("SELECT count(*) FROM submissions WHERE state != 'done' AND "
-                                      "id < ?", (number,)).fetchone()[0]
-        return {"student": row[0], "state": row[1], "verdict": row[2], "sha": row[3],
-                "before": before if row[1] == "waiting" else 0}
+            before = self._db.execute(
+                "SELECT count(*) FROM submissions WHERE state != 'done' AND id < ?", (number,)
+            ).fetchone()[0]
+        return {
+            "student": row[0],
+            "state": row[1],
+            "verdict": row[2],
+            "sha": row[3],
+            "before": before if row[1] == "waiting" else 0,
+        }
 
     def counts(self) -> dict[str, int]:
         """Return how many wait, are being judged, and are done."""
@@ -103,5 +124,7 @@ class Store:
     def verdicts(self) -> list[tuple[int, str, float, str]]:
         """Return (number, student, received, verdict) of all that are done."""
         with self._lock:
-            return self._db.execute("SELECT id, student, received, verdict FROM submissions WHERE "
-                                    "state='done' ORDER BY id").fetchall()
+            return self._db.execute(
+                "SELECT id, student, received, verdict FROM submissions WHERE "
+                "state='done' ORDER BY id"
+            ).fetchall()

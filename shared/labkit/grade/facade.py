@@ -3,6 +3,7 @@
 Anything else that a facade module happens to hold (modules, classes, helpers of the simulator) is
 not there for it. Paths such as "neuronxcc.nki.language.add" travel; objects never do.
 """
+
 from __future__ import annotations
 
 import enum
@@ -13,9 +14,17 @@ from typing import Any
 import numpy as np
 
 #: the modules of each dialect, as kernels import them
-MODULES = {"neuronxcc.nki": ("", ".language", ".isa", ".compiler", ".language.constants",
-                             ".isa.constants"),
-           "nki": ("", ".language", ".isa", ".compiler")}
+MODULES = {
+    "neuronxcc.nki": (
+        "",
+        ".language",
+        ".isa",
+        ".compiler",
+        ".language.constants",
+        ".isa.constants",
+    ),
+    "nki": ("", ".language", ".isa", ".compiler"),
+}
 #: names of the root that launch or make kernels; the grader launches
 LAUNCHERS = ("jit", "trace", "baremetal", "benchmark", "profile", "simulate_kernel", "simulate")
 #: decorators of the compiler module that only note an option on a function
@@ -43,8 +52,9 @@ class Facade:
                     continue
                 self._module(root + part, module)
             if root in self.modules:
-                self.launchers[root] = [n for n in LAUNCHERS if n in dir(
-                    importlib.import_module(root))]
+                self.launchers[root] = [
+                    n for n in LAUNCHERS if n in dir(importlib.import_module(root))
+                ]
                 if f"{root}.compiler" in self.modules:
                     compiler = importlib.import_module(f"{root}.compiler")
                     self.options[f"{root}.compiler"] = [n for n in OPTIONS if hasattr(compiler, n)]
@@ -52,6 +62,21 @@ class Facade:
     def describe(self) -> list[Any]:
         """Return what the student's process builds its stand-ins from, ready for JSON."""
         return [self.modules, self.launchers, self.options]
+
+    def find(self, module: str, name: str) -> list[Any]:
+        """Return the entry of a name that a module has only when it is asked for, as those of
+        older releases; raise AttributeError, with the module's own text, if it lacks it."""
+        if (
+            module not in self.modules
+            or name.startswith("_")
+            or name in _NOT_OURS
+            or name in (*LAUNCHERS, *OPTIONS)
+        ):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        entry = self._entry(f"{module}.{name}", getattr(importlib.import_module(module), name))
+        if entry is None:
+            raise AttributeError(f"module {module!r} has no attribute {name!r} for kernels")
+        return entry
 
     def _module(self, name: str, module: types.ModuleType) -> None:
         here: dict[str, list[Any]] = {}
@@ -66,7 +91,7 @@ class Facade:
     def _entry(self, path: str, x: Any) -> list[Any] | None:
         """Return (kind, path, value) of a name, None if it is not for kernels."""
         if id(x) in self.paths and not isinstance(x, (int, float, str)):
-            path = self.paths[id(x)]        # nl.sbuf is one thing under all its names
+            path = self.paths[id(x)]  # nl.sbuf is one thing under all its names
         if isinstance(x, np.dtype):
             return ["dtype", path, x.name]
         if isinstance(x, type):
@@ -74,12 +99,17 @@ class Facade:
         if isinstance(x, enum.Enum):
             return self._keep("constant", path, x)
         if isinstance(x, (bool, int, float, str)):
+            if isinstance(x, str):
+                x = str(x)  # a data type of `import nki`, which is its name
             return ["value", path, x] if type(x) in (bool, int, float, str) else None
         if isinstance(x, types.FunctionType):
             home = (x.__module__ or "") + "."
             return self._keep("function", path, x) if home.startswith(_HOMES) else None
-        if isinstance(x, types.ModuleType) or callable(x) and not type(x).__module__.startswith(
-                "nkisim"):
+        if (
+            isinstance(x, types.ModuleType)
+            or callable(x)
+            and not type(x).__module__.startswith("nkisim")
+        ):
             return None
         if type(x).__module__.startswith("nkisim."):
             return self._keep("constant", path, x)

@@ -4,10 +4,12 @@ Everything in this process is ours. The simulator runs here on inputs from the s
 reference is computed here, and the verdict and the predicted latency come from the very run whose
 outputs were compared. The student's process says which instructions to run, over a pipe.
 """
+
 from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import signal
 import sys
@@ -22,22 +24,26 @@ from filelock import FileLock
 
 import nkisim
 
-from .. import child
-from ..backends import check_cores, in_another_order, one_core
-from ..compare import AnyArgmax
 from ..dialect import PACKAGE, dialect_of
 from ..evaluate import PASSED, Outcome, References, judge, score
 from ..inputs import make_inputs
 from ..load import load_module
+from ..run import child
+from ..run.backends import check_cores, in_another_order, one_core
+from ..run.compare import AnyArgmax
 from ..spec import Case, MustRaise
 from .facade import Facade
 from .plan import Graded, load_plan
-from .rules import flags_of
+from .rpc_server import Overdue, Refused, Session, StudentError
+from .rules import as_dict, read_source
 from .sandbox import Student
-from .session import Overdue, Refused, Session, StudentError
+from .time_flags import ReviewNotes
 
-#: address space of this process: what the kernels' tensors and their trace may take
+#: address space of this process where the job does not say it: what tensors and trace may take
 MEMORY = 8 << 30
+
+
+LONGEST_TEXT = 5000  # of a verdict: reports, pages and answers repeat it
 
 
 class Cached(References):
@@ -61,13 +67,15 @@ class Cached(References):
                     else:
                         arrays[f"{i}-array-0"] = np.asarray(x)
                 part = path.with_suffix(".part.npz")
-                np.savez(part, **arrays)        # type: ignore[arg-type]
+                np.savez(part, **arrays)  # type: ignore[arg-type]
                 os.replace(part, path)
         with np.load(path, allow_pickle=False) as file:
             found = [(*name.split("-"), file[name]) for name in file.files]
         found.sort(key=lambda entry: int(entry[0]))
-        return tuple(AnyArgmax(array, int(more)) if kind == "argmax" else array
-                     for _, kind, more, array in found)
+        return tuple(
+            AnyArgmax(array, int(more)) if kind == "argmax" else array
+            for _, kind, more, array in found
+        )
 
 
 class Bench:
@@ -77,22 +85,26 @@ class Bench:
         one_core()
         self.job, self.graded, self.facade = job, graded, facade
         self.folder = Path(job["submission"])
-        self.files = {p.name: p.read_text(encoding="utf-8", errors="replace")
-                      for p in sorted(self.folder.glob("*.py"))}
+        self.files = {
+            p.name: p.read_text(encoding="utf-8", errors="replace")
+            for p in sorted(self.folder.glob("*.py"))
+        }
         self.student: Student | None = None
         self.session: Session | None = None
-        self.broken: dict[str, Any] | None = None       # why no case can run
-        self.end = time.monotonic() + graded.plan.total_s
+        self.broken: dict[str, Any] | None = None  # why no case can run
+        self.end = time.monotonic() + min(graded.plan.total_s, job.get("total_s") or math.inf)
         self.printed = ""
-        self.secret = False         # a hidden case has begun: nothing that it says is kept
+        self.secret = False  # a hidden case has begun: nothing that it says is kept
         self.package = PACKAGE[dialect_of(job["kernels"])]
+        self.refused: dict[str, list[dict[str, Any]]] = {}  # by kernel, of its source
 
     def start(self) -> Session:
-        """Return the session, of a new process if there is none."""
+        """Return the session; start a process for it if there is none."""
         if self.session is None:
             self.student = Student(self.folder, self.job["sandbox"], self.job.get("limits"))
-            self.session = Session(self.facade, self.student.read, self.student.write, self.files,
-                                   self.package)
+            self.session = Session(
+                self.facade, self.student.read, self.student.write, self.files, self.package
+            )
             self.session.send(self.facade.describe())
             self._deadline()
             self.session.send(["import", self.job["kernels"]])
@@ -146,7 +158,7 @@ class Bench:
         except MemoryError:
             self.stop()
             reply = _error("crash", "the kernel's tensors need more memory than there is")
-        except Exception as error:      # of the simulator, about the kernel
+        except Exception as error:  # of the simulator, about the kernel
             reply = child.describe(error, self.folder / f"{self.job['kernels']}.py")
             reply.setdefault("name", "")
         finally:
@@ -158,14 +170,17 @@ class Bench:
 
     @staticmethod
     def _watch(seconds: float) -> None:
-        """Let a request that keeps the simulator itself busy end too; 0: no more."""
+        """End a request that keeps the simulator busy for so long; 0 switches it off."""
         if hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread():
+
             def ring(*_: Any) -> None:
                 raise Overdue
+
             signal.signal(signal.SIGALRM, ring)
             signal.setitimer(signal.ITIMER_REAL, seconds)
 
     def _simulate(self, session: Session, case: Case, target: str) -> dict[str, Any]:
+        session.begin()  # an error that has ended the case before ends no other
         session.send(["kernel", case.kernel])
         answer = session.serve()
         options, grid = answer if isinstance(answer, list) and len(answer) == 2 else ([], None)
@@ -173,39 +188,50 @@ class Bench:
 
         def run_there(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             session.begin()
-            session.send(["run", case.kernel, constants, session.encode(args),
-                          session.encode(kwargs)])
+            session.send(
+                ["run", case.kernel, constants, session.encode(args), session.encode(kwargs)]
+            )
             return session.serve()
+
         keywords = {**case.kwargs, **case.kernel_kwargs}
         kernel = _function(case.kernel, len(case.inputs), list(keywords), run_there)
         kernel.nki_options = tuple(o for o in options if isinstance(o, str))
         launched: Callable[..., Any] = importlib.import_module(self.package).jit(kernel)
         if grid is not None:
-            launched = launched[grid]           # type: ignore[index]
+            launched = launched[grid]  # type: ignore[index]
         check_cores(launched)
         inputs = make_inputs(case, self.job["seed"])
         run = nkisim.profile(launched, *inputs, target=target, **keywords)
 
         def repeat() -> Any:
             other = nkisim.run(launched, *inputs, target=target, **keywords)
-            if (other.instructions, other.hbm_write_bytes) != (run.instructions,
-                                                               run.hbm_write_bytes):
+            if (other.instructions, other.hbm_write_bytes) != (
+                run.instructions,
+                run.hbm_write_bytes,
+            ):
                 raise ValueError("the kernel asks for other instructions when it runs again")
             return other.outputs
+
         again = in_another_order(run, repeat)
         us = float(run.latency_us)
-        return {"outputs": run.outputs, "shuffled": again, "latency": {"p50": us, "p99": us},
-                "latency_kind": "predicted",
-                "stats": {"instructions": {str(k): int(n) for k, n in run.instructions.items()},
-                          "dma_transfers": int(run.dma_transfer_count),
-                          "hbm_read_bytes": int(run.hbm_read_bytes),
-                          "hbm_write_bytes": int(run.hbm_write_bytes),
-                          "engine_busy": {k: round(float(v), 4)
-                                          for k, v in run.engine_busy.items()},
-                          "bound": str(run.bound), "model_error": str(run.model_error)},
-                "findings": [{"id": f.id, "severity": f.severity, "text": f.text,
-                              "where": str(f.where) if f.where else None}
-                             for f in run.findings]}
+        return {
+            "profile": run,
+            "outputs": run.outputs,
+            "shuffled": again,
+            "latency": {"p50": us, "p99": us},
+            "latency_kind": "predicted",
+            "stats": {
+                "instructions": {str(k): int(n) for k, n in run.instructions.items()},
+                "dma_transfers": int(run.dma_transfer_count),
+                "hbm_read_bytes": int(run.hbm_read_bytes),
+                "hbm_write_bytes": int(run.hbm_write_bytes),
+                "engine_busy": {k: round(float(v), 4) for k, v in run.engine_busy.items()},
+                "bound": str(run.bound),
+                "model_error": str(run.model_error),
+                "model_error_pct": run.trust.pct,
+            },
+            "findings": self.refused.get(case.kernel, []) + [as_dict(f) for f in run.findings],
+        }
 
     def _words(self, error: StudentError, loading: bool) -> str:
         """Return an error of the student's own in a sentence, with its line."""
@@ -247,29 +273,43 @@ def _error(kind: str, text: str) -> dict[str, Any]:
 
 
 def record(outcome: Outcome, secret: bool) -> dict[str, Any]:
-    """Return what a verdict keeps of a case; nothing of a hidden one that its kernel could say."""
+    """Return what a verdict keeps of a case; nothing of a hidden one that its kernel could say.
+
+    A kernel that sees a hidden shape can choose how to fail: by which rule, on how many elements,
+    in what time. So a student learns of two ways only; `staff` has the reason for the staff.
+    """
     case = outcome.case
     entry: dict[str, Any] = {
-        "case": case.name, "kernel": case.kernel, "target": outcome.target, "hidden": secret,
-        "status": outcome.status, "text": outcome.text, "detail": outcome.detail,
+        "case": case.name,
+        "kernel": case.kernel,
+        "target": outcome.target,
+        "hidden": secret,
+        "status": outcome.status,
+        "text": outcome.text,
+        "detail": outcome.detail,
         "latency_us": outcome.latency and round(outcome.latency[f"p{case.percentile}"], 3),
         "latency_kind": outcome.latency_kind,
         "threshold_us": case.threshold_us.get(outcome.target),
-        "engine_busy": outcome.stats.get("engine_busy"), "bound": outcome.stats.get("bound"),
+        "engine_busy": outcome.stats.get("engine_busy"),
+        "bound": outcome.stats.get("bound"),
         "dma_transfers": outcome.stats.get("dma_transfers"),
         "hbm_read_bytes": outcome.stats.get("hbm_read_bytes"),
-        "findings": [f for f in outcome.findings if f["severity"] != "note"][:10]}
+        "findings": [f for f in outcome.findings if f["severity"] != "note"][:10],
+    }
     if secret:
-        guess = next((c.guess.text for c in outcome.comparisons if c.guess), "")
         error = outcome.error or {}
-        entry["detail"] = f"looks like {guess}" if guess else ""
-        entry["findings"] = [{"id": f["id"], "severity": f["severity"], "text": "", "where": None}
-                             for f in entry["findings"]]
+        entry["staff"] = (
+            ""
+            if outcome.status == PASSED
+            else error.get("id") or (outcome.text if outcome.comparisons else "")
+        )
+        entry |= {"detail": "", "findings": [], "threshold_us": None}
         if error:
-            entry["text"] = f"rule {error['id']} is broken" if error.get("id") \
-                else "the kernel does not run to its end on a hidden case"
-        elif outcome.status != PASSED and not outcome.comparisons:
-            entry["text"] = "not as it should be on a hidden case"
+            entry["text"] = "the kernel does not run to its end on a hidden case"
+        else:
+            entry["text"] = (
+                "right" if outcome.status == PASSED else "not as it should be on a hidden case"
+            )
     return entry
 
 
@@ -280,16 +320,29 @@ def verdict(job: dict[str, Any]) -> dict[str, Any]:
     cache = Path(job["references"]) if job.get("references") else None
     references = Cached(lab.folder / "reference.py", job["seed"], cache)
     bench = Bench(job, graded, Facade())
-    outcomes = []
+    flags, bench.refused = read_source(
+        bench.files,
+        f"{job['kernels']}.py",
+        sorted({c.kernel for c, _ in graded.runs}),
+        dialect_of(job["kernels"]),
+    )
+    outcomes, notes = [], ReviewNotes(job.get("staff_us") or {})
     try:
         for case, target in sorted(graded.runs, key=lambda run: run[0].name in graded.secret):
             reply = bench.run(case, target)
-            expected = () if isinstance(case.expect, MustRaise) or "error" in reply \
+            expected = (
+                ()
+                if isinstance(case.expect, MustRaise) or "error" in reply
                 else references.of(case)
+            )
             outcome = judge(case, target, reply, expected, references)
-            if isinstance(case.expect, MustRaise) and outcome.status == PASSED \
-                    and not (outcome.error or {}).get("id"):
+            if (
+                isinstance(case.expect, MustRaise)
+                and outcome.status == PASSED
+                and not (outcome.error or {}).get("id")
+            ):
                 outcome.status, outcome.text = "failed", "ended in an error of the kernel's own"
+            notes.at(outcome, reply, case.name in graded.secret)
             outcomes.append(outcome)
     finally:
         bench.stop()
@@ -299,36 +352,78 @@ def verdict(job: dict[str, Any]) -> dict[str, Any]:
     lines = []
     scored = score(lab, outcomes)
     for line, points, why in scored:
-        failing = next((o for o in outcomes if o.case.name in line.cases and o.status != PASSED
-                        and line.target in ("", o.target)), None)
-        if failing is not None:         # a hidden case is called so, and its text is the record's
+        failing = next(
+            (
+                o
+                for o in outcomes
+                if o.case.name in line.cases
+                and o.status != PASSED
+                and line.target in ("", o.target)
+            ),
+            None,
+        )
+        if failing is not None:  # a hidden case is called so, and its text is the record's
             name = "a hidden case" if failing.case.name in secret else failing.case.name
             why = f"{name}: {texts[failing.case.name, failing.target]}"
-        lines.append({"text": line.text, "course": line.course, "points": points or 0.0,
-                      "of": line.points, "why": why})
+        elif line.speed and secret & {*line.cases}:  # the times of hidden cases tell shapes
+            why = why.partition(" (")[0]
+        lines.append(
+            {
+                "text": line.text,
+                "course": line.course,
+                "points": points or 0.0,
+                "of": line.points,
+                "why": why,
+            }
+        )
     total = sum(points or 0.0 for _, points, _ in scored)
-    flags = flags_of(bench.files)
-    return plain({"schema": "trainium-labs/verdict", "schema_version": 1, "lab": lab.name,
-            "dialect": dialect_of(job["kernels"]), "key": job["key"],
+    document = plain(
+        {
+            "schema": "trainium-labs/verdict",
+            "schema_version": 1,
+            "lab": lab.name,
+            "dialect": dialect_of(job["kernels"]),
+            "key": job["key"],
             "submission_sha256": job["submission_sha256"],
-            "nkisim": nkisim.__version__, "backend": "sim", "latency_kind": "predicted",
-            "points": round(total, 6), "of": round(graded.points, 6), "lines": lines,
-            "cases": shown, "flags": flags,
-            "printed": bench.printed[:4000]})
+            "nkisim": nkisim.__version__,
+            "backend": "sim",
+            "latency_kind": "predicted",
+            "points": round(total, 6),
+            "of": round(graded.points, 6),
+            "lines": lines,
+            "cases": shown,
+            "flags": flags,
+            "looks": notes.found,
+            "printed": bench.printed[:4000],
+        }
+    )
+    return {**document, "pages": notes.pages}
 
 
 def plain(x: Any) -> Any:
     """Return a document whose texts are for any page and any terminal: names that a kernel gives,
-    which errors quote, can hold escape codes, halves of characters, and marks that turn lines."""
+    which errors quote, can hold escape codes, halves of characters, marks that turn lines, and be
+    as long as a message."""
     if isinstance(x, str):
-        return "".join(c if c.isprintable() or c == "\n" else " " for c in x)
+        cut = x if len(x) <= LONGEST_TEXT else x[:LONGEST_TEXT] + " ..."
+        return "".join(c if c.isprintable() or c == "\n" else " " for c in cut)
     if isinstance(x, dict):
         return {key: plain(value) for key, value in x.items()}
     return [plain(value) for value in x] if isinstance(x, (list, tuple)) else x
 
 
+def end_with_parent() -> None:
+    """Let Linux end this process when its parent ends: a judge left behind would run to the limits
+    of its plan, along with those of the next grader or server."""
+    if sys.platform.startswith("linux"):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+
+
 def main() -> int:
     """Read a job, judge, write the verdict; what the simulator prints goes nowhere."""
+    end_with_parent()
     job = json.load(sys.stdin)
     private = os.fdopen(os.dup(1), "w", encoding="utf-8")
     null = os.open(os.devnull, os.O_WRONLY)
@@ -336,10 +431,13 @@ def main() -> int:
     sys.stdout = open(os.devnull, "w", encoding="utf-8")
     try:
         import resource
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+        most = int(job.get("memory") or MEMORY)
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     except (ImportError, ValueError, OSError):
         pass
+    nkisim.be_strict()
     os.environ["NKI_BACKEND"], os.environ["NKI_BANNER"] = "sim", "0"
     with private:
         json.dump(verdict(job), private, sort_keys=True)

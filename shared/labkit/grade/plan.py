@@ -4,6 +4,7 @@ A lab's plan is `hidden/plan.py`, which is never exported: a function `plan(spec
 lab's spec module and returns a `Plan`. Without one the lab's own rubric is graded, on its quick
 cases and on all that the rubric names with --full.
 """
+
 from __future__ import annotations
 
 import dataclasses
@@ -22,7 +23,8 @@ class Plan:
 
     `rubric` names cases of the lab and of `hidden`; only those that it names run. `targets`: the
     generations that lines without a target are judged on. `timeout_s`: wall time of a case, and
-    `total_s` of all of them together.
+    `total_s` of all of them together. `memory_gb`: address space of the judge, which holds the
+    tensors of the kernels and their trace.
     """
 
     rubric: tuple[RubricLine, ...]
@@ -30,6 +32,7 @@ class Plan:
     targets: tuple[str, ...] = ("trn2",)
     timeout_s: float = 60.0
     total_s: float = 600.0
+    memory_gb: int = 4
 
 
 @dataclass(frozen=True)
@@ -70,20 +73,26 @@ def load_plan(folder: Path, full: bool = False) -> Graded:
             raise SpecError(f"{folder.name}/hidden/plan.py: plan(spec) must return a Plan")
     else:
         quick = {c.name for c in lab.cases if full or "quick" in c.fleets}
-        made = Plan(tuple(line for line in lab.rubric if set(line.cases) <= quick),
-                    targets=FLEET_TARGETS, timeout_s=900, total_s=7200)
+        made = Plan(
+            tuple(line for line in lab.rubric if set(line.cases) <= quick),
+            targets=FLEET_TARGETS,
+            timeout_s=900,
+            total_s=7200,
+            memory_gb=8,
+        )
     if not made.rubric:
         raise SpecError(f"the lab {lab.name} has no rubric to grade by; write hidden/plan.py")
-    judged = dataclasses.replace(lab, cases=(*lab.cases, *made.hidden), rubric=made.rubric,
-                                 steps=())
+    judged = dataclasses.replace(
+        lab, cases=(*lab.cases, *made.hidden), rubric=made.rubric, steps=()
+    )
     return Graded(judged, made, frozenset(c.name for c in made.hidden))
 
 
 def digest(folder: Path, *more: str) -> str:
-    """Return the hash of what a verdict depends on besides the submission."""
+    """Return the hash of what else a verdict depends on, apart from the submission."""
     hasher = hashlib.sha256()
     for path in sorted([*folder.glob("*.py"), *folder.glob("hidden/*.py")]):
-        if path.name not in ("kernels.py", "kernels_nki.py"):       # the staff's solutions
+        if path.name not in ("kernels.py", "kernels_nki.py"):  # the staff's solutions
             hasher.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     for text in more:
         hasher.update(text.encode() + b"\0")
@@ -91,8 +100,8 @@ def digest(folder: Path, *more: str) -> str:
 
 
 @dataclass(frozen=True)
-class Late:
-    """What a late day costs: `per_day` of the points, begun days count, none after `days`."""
+class LatePolicy:
+    """Hold what a late day costs: `per_day` of the points for each begun day, up to `days`."""
 
     deadline: datetime | None = None
     per_day: float = 0.1
@@ -106,5 +115,6 @@ class Late:
         late = int(-(-seconds // 86400))
         if late > self.days:
             return 0.0, f"{late} days late: accepted until {self.days} days after the deadline"
-        return max(0.0, 1 - self.per_day * late), \
-            f"{late} day{'s' * (late > 1)} late: {100 * self.per_day * late:g} % less"
+        return max(
+            0.0, 1 - self.per_day * late
+        ), f"{late} day{'s' * (late > 1)} late: {100 * self.per_day * late:g} % less"

@@ -1,8 +1,9 @@
-"""From verdicts to what people read: a report a student, the class's summary, the gradebook.
+"""Write verdicts as reports: one for each student, the class's summary, the gradebook.
 
 Names and outputs of students are text: pages are made by Jinja with autoescape on and forbid
 scripts, Markdown is escaped, and cells of a CSV never begin as a formula.
 """
+
 from __future__ import annotations
 
 import csv
@@ -18,12 +19,13 @@ from typing import Any
 from ..dialect import PACKAGE
 from ..spec import SpecError
 from ..starter.markers import split_file
+from .gradebook import Gradebook
 from .intake import Submission, parse_time
-from .plan import Graded, Late
-from .similar import pairs
+from .plan import Graded, LatePolicy
+from .similarity import pairs
 
 PAGES = Path(__file__).with_name("pages")
-SHOWN = 50          # pairs that are alike on the class's page; similar.csv has all
+SHOWN = 50  # pairs that are alike on the class's page; similar.csv has all
 #: what spreadsheets take for the beginning of a formula, also in full width
 _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 
@@ -50,8 +52,12 @@ def environment() -> Any:
         from jinja2 import Environment, FileSystemLoader
     except ImportError:
         raise SpecError('reports need Jinja: pip install "trainium-labs[grade]"') from None
-    made = Environment(loader=FileSystemLoader(PAGES), trim_blocks=True, lstrip_blocks=True,
-                       autoescape=lambda name: not (name or "").endswith(".md"))
+    made = Environment(
+        loader=FileSystemLoader(PAGES),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=lambda name: not (name or "").endswith(".md"),
+    )
     made.filters.update(num=number, md=markdown, block=block)
     return made
 
@@ -86,11 +92,14 @@ def _index(out: Path, submissions: Sequence[Submission]) -> dict[str, dict[str, 
     if path.is_file():
         known = json.loads(path.read_text(encoding="utf-8"))
     for s in submissions:
-        known[s.id] = {"student": s.student, "problem": s.problem, "notes": s.notes,
-                       "submitted_at": s.submitted.isoformat() if s.submitted else "",
-                       "text": "".join(data.decode("utf-8", "replace")
-                                       for _, data in sorted(s.files.items()))}
-        for name, data in s.files.items():      # for a person to look at, or for MOSS
+        known[s.id] = {
+            "student": s.student,
+            "problem": s.problem,
+            "notes": s.notes,
+            "submitted_at": s.submitted.isoformat() if s.submitted else "",
+            "text": "".join(data.decode("utf-8", "replace") for _, data in sorted(s.files.items())),
+        }
+        for name, data in s.files.items():  # for a person to look at, or for MOSS
             copy = out / "private" / "submitted" / s.id / name
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(data)
@@ -99,8 +108,9 @@ def _index(out: Path, submissions: Sequence[Submission]) -> dict[str, dict[str, 
     return known
 
 
-def _row(out: Path, id: str, known: dict[str, Any], graded: Graded, late: Late
-         ) -> dict[str, Any] | None:
+def _row(
+    out: Path, id: str, known: dict[str, Any], graded: Graded, late: LatePolicy
+) -> dict[str, Any] | None:
     path = out / "verdicts" / f"{id}.json"
     if not path.is_file():
         return None
@@ -109,53 +119,133 @@ def _row(out: Path, id: str, known: dict[str, Any], graded: Graded, late: Late
     share, why = late.share(submitted)
     hidden = [c for c in verdict["cases"] if c["hidden"]]
     names = {(c["case"], c["target"]): f"hidden case {i}" for i, c in enumerate(hidden, 1)}
-    cases = [{**c, "name": names.get((c["case"], c["target"]), c["case"])}
-             for c in verdict["cases"]]
+    cases = [
+        {**c, "name": names.get((c["case"], c["target"]), c["case"])} for c in verdict["cases"]
+    ]
     wrong = [c for c in verdict["cases"] if c["status"] != "passed"]
-    right = [c for c in verdict["cases"] if c["status"] == "passed" and not c["hidden"]
-             and c["latency_us"] and c["engine_busy"]]
-    return {"id": id, "student": known["student"], "lab": graded.lab.name, "share": share,
-            "package": PACKAGE[graded.lab.dialect],
-            "points": number(verdict["points"]), "final": round(verdict["points"] * share, 2),
-            "of": number(verdict["of"]), "late": why, "lines": verdict["lines"], "cases": cases,
-            "problem": verdict.get("problem") or known["problem"], "flags": verdict["flags"],
-            "first": wrong[0] if wrong else None,
-            "key": max(right, key=lambda c: c["latency_us"]) if right else None,
-            "notes": known["notes"], "printed": verdict["printed"],
-            "version": verdict["nkisim"], "sha": verdict["submission_sha256"][:12],
-            "text": known["text"]}
+    right = [
+        c
+        for c in verdict["cases"]
+        if c["status"] == "passed" and not c["hidden"] and c["latency_us"] and c["engine_busy"]
+    ]
+    return {
+        "id": id,
+        "student": known["student"],
+        "lab": graded.lab.name,
+        "share": share,
+        "package": PACKAGE[graded.lab.dialect],
+        "points": number(verdict["points"]),
+        "final": round(verdict["points"] * share, 2),
+        "of": number(verdict["of"]),
+        "late": why,
+        "lines": verdict["lines"],
+        "cases": cases,
+        "problem": verdict.get("problem") or known["problem"],
+        "flags": verdict["flags"],
+        "looks": verdict.get("looks", []),
+        "first": wrong[0] if wrong else None,
+        "key": max(right, key=lambda c: c["latency_us"]) if right else None,
+        "notes": known["notes"],
+        "printed": verdict["printed"],
+        "version": verdict["nkisim"],
+        "sha": verdict["submission_sha256"][:12],
+        "text": known["text"],
+    }
 
 
-def write_reports(out: Path, graded: Graded, late: Late, submissions: Sequence[Submission]
-                  ) -> list[dict[str, Any]]:
-    """Write reports, summary, grades.csv and canvas.csv; return a row a student."""
+def write_reports(
+    out: Path,
+    graded: Graded,
+    late: LatePolicy,
+    submissions: Sequence[Submission],
+    gradebook: Gradebook,
+) -> list[dict[str, Any]]:
+    """Write reports, summary, grades.csv and canvas.csv; return a row a student.
+
+    Rows with a reason in `apart` have a report, and a line in apart.csv instead of the gradebooks.
+    """
     known = _index(out, submissions)
-    rows = [row for id in sorted(known) if (row := _row(out, id, known[id], graded, late))]
+    every = [row for id in sorted(known) if (row := _row(out, id, known[id], graded, late))]
+    for row in every:
+        row["apart"] = gradebook.apart(row["student"], known[row["id"]])
+    rows = [row for row in every if not row["apart"]]
     pages = environment()
-    for row in rows:
+    for row in every:
         shown = {**row, "final": number(row["final"])}
-        write(out / "reports" / f"{row['id']}.html", pages.get_template("student.html").render(
-            shown))
+        write(
+            out / "reports" / f"{row['id']}.html", pages.get_template("student.html").render(shown)
+        )
         text = pages.get_template("student.md").render(shown)
         write(out / "reports" / f"{row['id']}.md", re.sub(r"\n{3,}", "\n\n", text))
     given = split_file(graded.lab.kernels)[0]
-    alike = [(share, known[a]["student"], known[b]["student"])
-             for share, a, b in pairs({r["id"]: r["text"] for r in rows}, given)]
+    alike = [
+        (share, known[a]["student"], known[b]["student"])
+        for share, a, b in pairs(
+            {r["id"]: r["text"] for r in every if r["student"] not in gradebook.staff}, given
+        )
+    ]
     texts = [line.text for line in graded.lab.rubric]
-    write(out / "grades.csv", table(
-        [["student", "points", "of", "before_late", "late", "problem", "flags", "dialect",
-          *texts],
-         *([r["student"], r["final"], float(r["of"].replace(",", "")), r["points"], r["late"],
-            r["problem"], len(r["flags"]), graded.lab.dialect, *_by_line(r, texts)]
-           for r in rows)]))
+    write(
+        out / "grades.csv",
+        table(
+            [
+                [
+                    "student",
+                    "points",
+                    "of",
+                    "before_late",
+                    "late",
+                    "problem",
+                    "flags",
+                    "dialect",
+                    *texts,
+                ],
+                *(
+                    [
+                        r["student"],
+                        r["final"],
+                        float(r["of"].replace(",", "")),
+                        r["points"],
+                        r["late"],
+                        r["problem"],
+                        len(r["flags"]) + len(r["looks"]),
+                        graded.lab.dialect,
+                        *_by_line(r, texts),
+                    ]
+                    for r in rows
+                ),
+            ]
+        ),
+    )
     write(out / "canvas.csv", canvas(rows, graded))
+    write(
+        out / "apart.csv",
+        table(
+            [
+                ["name", "why", "points", "problem"],
+                *(
+                    [r["student"], r["apart"], r["final"], r["problem"]]
+                    for r in every
+                    if r["apart"]
+                ),
+            ]
+        ),
+    )
     write(out / "similar.csv", table([["share", "one", "other"], *alike]))
-    write(out / "summary.html", pages.get_template("summary.html").render(
-        lab=graded.lab.name, package=PACKAGE[graded.lab.dialect], rows=rows, pairs=alike[:SHOWN],
-        more=max(0, len(alike) - SHOWN),
-        lines=_line_statistics(rows, texts),
-        **_statistics(rows, graded.points)))
-    return rows
+    write(
+        out / "summary.html",
+        pages.get_template("summary.html").render(
+            lab=graded.lab.name,
+            package=PACKAGE[graded.lab.dialect],
+            rows=rows,
+            pairs=alike[:SHOWN],
+            apart=[r for r in every if r["apart"]],
+            more=max(0, len(alike) - SHOWN),
+            lines=_line_statistics(rows, texts),
+            **_statistics(rows, graded.points),
+        ),
+    )
+    return every
 
 
 def canvas(rows: Sequence[dict[str, Any]], graded: Graded) -> str:
@@ -165,8 +255,13 @@ def canvas(rows: Sequence[dict[str, Any]], graded: Graded) -> str:
     SIS Login ID, Section, then the assignment; what is empty is looked up by the login.
     """
     head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", graded.lab.name]
-    return table([head, ["    Points Possible", "", "", "", "", graded.points],
-                  *([r["student"], "", "", r["student"], "", r["final"]] for r in rows)])
+    return table(
+        [
+            head,
+            ["    Points Possible", "", "", "", "", graded.points],
+            *([r["student"], "", "", r["student"], "", r["final"]] for r in rows),
+        ]
+    )
 
 
 def _by_line(row: dict[str, Any], texts: Sequence[str]) -> list[float]:
@@ -180,21 +275,32 @@ def _statistics(rows: Sequence[dict[str, Any]], of: float) -> dict[str, Any]:
     for p in points:
         counts[min(9, max(0, int(10 * p / of)))] += 1
     most = max(*counts, 1)
-    return {"of": number(of), "mean": number(statistics.mean(points)),
-            "median": number(statistics.median(points)), "least": number(min(points)),
-            "most": number(max(points)),
-            "bins": [{"count": n, "height": round(110 * n / most, 1),
-                      "label": f"{10 * i}-{10 * i + 10}"} for i, n in enumerate(counts)]}
+    return {
+        "of": number(of),
+        "mean": number(statistics.mean(points)),
+        "median": number(statistics.median(points)),
+        "least": number(min(points)),
+        "most": number(max(points)),
+        "bins": [
+            {"count": n, "height": round(110 * n / most, 1), "label": f"{10 * i}-{10 * i + 10}"}
+            for i, n in enumerate(counts)
+        ],
+    }
 
 
-def _line_statistics(rows: Sequence[dict[str, Any]], texts: Sequence[str]
-                     ) -> list[dict[str, Any]]:
+def _line_statistics(rows: Sequence[dict[str, Any]], texts: Sequence[str]) -> list[dict[str, Any]]:
     found = []
     for i, text in enumerate(texts):
         of = next((line["of"] for r in rows for line in r["lines"] if line["text"] == text), 0.0)
         points = [_by_line(r, texts)[i] for r in rows] or [0.0]
-        found.append({"text": text, "of": of, "mean": statistics.mean(points),
-                      "full": sum(p == of and of > 0 for p in points),
-                      "none": sum(p == 0 for p in points),
-                      "percent": round(100 * statistics.mean(points) / of, 1) if of else 0})
+        found.append(
+            {
+                "text": text,
+                "of": of,
+                "mean": statistics.mean(points),
+                "full": sum(p == of and of > 0 for p in points),
+                "none": sum(p == 0 for p in points),
+                "percent": round(100 * statistics.mean(points) / of, 1) if of else 0,
+            }
+        )
     return found

@@ -1,28 +1,82 @@
-"""What staff should look at in a submission: imports and names that no kernel needs.
+"""Read the text of a submission: what staff should look at, and what the compiler refuses.
 
-None of it can earn a point, since the grader gives kernels nothing to gain by it; so a flag takes
-no points either. It says where to look before talking to somebody.
+Imports and names that no kernel needs are flags. None of them can earn a point, since the grader
+gives kernels nothing to gain by it; so a flag takes no points either. What AWS's compiler is known
+to refuse in the source of a kernel fails the cases of that kernel.
 """
+
 from __future__ import annotations
 
 import ast
 import json
+import linecache
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
-_ALLOWED = {"__future__", "math", "numpy", "neuronxcc", "nki", "typing", "functools", "itertools",
-            "dataclasses", "enum", "collections", "operator", "abc"}
-_NAMES = {"exec", "eval", "compile", "open", "__import__", "globals", "locals", "vars", "setattr",
-          "delattr", "input", "breakpoint"}
-_TRACES = ("__simulator__", "nkisim", "labkit", "NKI_BACKEND", "NEURON_", "neuron0", "sys.modules",
-           "__globals__", "__subclasses__", "__builtins__", "gc.get_objects")
+_ALLOWED = {
+    "__future__",
+    "math",
+    "numpy",
+    "neuronxcc",
+    "nki",
+    "typing",
+    "functools",
+    "itertools",
+    "dataclasses",
+    "enum",
+    "collections",
+    "operator",
+    "abc",
+}
+_NAMES = {
+    "exec",
+    "eval",
+    "compile",
+    "open",
+    "__import__",
+    "globals",
+    "locals",
+    "vars",
+    "setattr",
+    "delattr",
+    "input",
+    "breakpoint",
+}
+_TRACES = (
+    "__simulator__",
+    "nkisim",
+    "labkit",
+    "NKI_BACKEND",
+    "NEURON_",
+    "neuron0",
+    "sys.modules",
+    "__globals__",
+    "__subclasses__",
+    "__builtins__",
+    "gc.get_objects",
+)
+
+
+SLOWEST = 60.0  # seconds that looking at a submission's source may take
+#: of a kernel whose source is so deep or so long that it cannot be looked at
+UNREADABLE: dict[str, object] = {
+    "id": "",
+    "severity": "error",
+    "refused": True,
+    "where": None,
+    "text": "the file is nested so deeply, or so long, that what AWS's compiler refuses in it "
+    "cannot be looked for. Try: statements and expressions of a hundred parts at most",
+}
 
 
 def find_flags(file: str, text: str) -> list[dict[str, object]]:
     """Return {"file", "line", "what"} of each suspicious thing, in order; each line once."""
     try:
-        tree = ast.parse(text.removeprefix("\ufeff"))   # a mark of byte order, which Python skips
+        tree = ast.parse(text.removeprefix("\ufeff"))  # a mark of byte order, which Python skips
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     found: dict[int, str] = {}
@@ -39,8 +93,11 @@ def find_flags(file: str, text: str) -> list[dict[str, object]]:
                 found.setdefault(node.lineno, f"imports {name[:60]}")
         if isinstance(node, ast.Name) and node.id in _NAMES:
             found.setdefault(node.lineno, f"uses {node.id}")
-        if isinstance(node, ast.Attribute) and node.attr.startswith("__") \
-                and node.attr not in ("__name__", "__init__", "__doc__"):
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr.startswith("__")
+            and node.attr not in ("__name__", "__init__", "__doc__")
+        ):
             found.setdefault(node.lineno, f"uses .{node.attr[:60]}")
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if any(trace in node.value for trace in _TRACES) and len(node.value) < 200:
@@ -48,19 +105,133 @@ def find_flags(file: str, text: str) -> list[dict[str, object]]:
     return [{"file": file, "line": line, "what": what} for line, what in sorted(found.items())][:20]
 
 
-def flags_of(files: Mapping[str, str]) -> list[dict[str, object]]:
-    """Return the flags of all files, read in a process of its own: there is source that is so deep
-    that Python 3.10 crashes on it, and a judge that crashes keeps a submission without a grade."""
+def read_source(
+    files: Mapping[str, str], kernels: str, names: Sequence[str], dialect: str
+) -> tuple[list[dict[str, object]], dict[str, list[dict[str, object]]]]:
+    """Return the flags of all files, and what the compiler refuses by kernel of the file `kernels`.
+
+    The text is read in a process of its own: there is source that is so deep that Python 3.10
+    crashes on it, and a judge that crashes keeps a submission without a grade.
+    """
+    job = {"files": dict(files), "kernels": kernels, "names": list(names), "dialect": dialect}
     try:
-        done = subprocess.run([sys.executable, "-S", __file__], input=json.dumps(dict(files)),
-                              text=True, capture_output=True, timeout=120)
+        done = subprocess.run(
+            [sys.executable, "-m", "labkit.grade.rules"],
+            input=json.dumps(job),
+            text=True,
+            capture_output=True,
+            timeout=SLOWEST,
+        )
         if done.returncode == 0:
-            return list(json.loads(done.stdout))
+            found = json.loads(done.stdout)
+            return found["flags"], found["refused"]
     except subprocess.TimeoutExpired:
         pass
-    return [{"file": name, "line": 1, "what": "is what Python cannot read"} for name in files]
+    return (
+        [{"file": name, "line": 1, "what": "is what Python cannot read"} for name in files],
+        {name: [UNREADABLE] for name in names},
+    )
+
+
+def _refused(job: Mapping[str, Any]) -> dict[str, list[dict[str, object]]]:
+    import nkisim
+
+    nkisim.be_strict()
+    text = job["files"].get(job["kernels"], "")
+    linecache.cache[job["kernels"]] = (len(text), None, text.splitlines(True), job["kernels"])
+    found: dict[str, list[dict[str, object]]] = {}
+    for name in job["names"]:
+        try:
+            every = [
+                as_dict(f)
+                for function in functions_behind(text, name)
+                for f in nkisim.refusals(text, job["kernels"], function, job["dialect"])
+            ]
+            found[name] = list({json.dumps(f): f for f in every}.values())
+        except (SyntaxError, ValueError):
+            break  # the kernels do not run either
+        except (RecursionError, MemoryError):
+            found[name] = [UNREADABLE]
+    return found
+
+
+def functions_behind(text: str, kernel: str) -> list[str]:
+    """Return the names of the functions that a kernel's name may stand for in a file.
+
+    That is the function of this name, and those that are named in what is assigned to it, in what
+    decorates it and in what that returns: `kernel = nki.jit(other)`.
+    """
+    values, returned = _comes_from(text)
+    seen: dict[str, None] = {}
+    todo = [kernel]
+    while todo:
+        name = todo.pop()
+        if name not in seen:
+            seen[name] = None  # one that makes the kernel returns it
+            made = (*values.get(name, ()), *(returned.get(name, ()) if name != kernel else ()))
+            todo += [
+                n.id if isinstance(n, ast.Name) else n.attr
+                for value in made
+                for n in ast.walk(value)
+                if isinstance(n, (ast.Name, ast.Attribute))
+            ]
+    return list(seen)
+
+
+@lru_cache(maxsize=1)
+def _comes_from(text: str) -> tuple[dict[str, list[ast.AST]], dict[str, list[ast.AST]]]:
+    """Return by name what it may come from in a file, and what the functions of a name return."""
+    values: dict[str, list[ast.AST]] = {}
+    returned: dict[str, list[ast.AST]] = {}
+    for node in ast.walk(ast.parse(text.removeprefix("\ufeff"))):
+        targets, made = _bound(node)
+        for target in targets:
+            for part in ast.walk(target):
+                if isinstance(part, ast.Name):
+                    values.setdefault(part.id, []).extend(made)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            values.setdefault(node.name, []).extend(node.decorator_list)
+            returned.setdefault(node.name, []).extend(
+                n.value for n in ast.walk(node) if isinstance(n, ast.Return) and n.value
+            )
+    return values, returned
+
+
+def _bound(node: ast.AST) -> tuple[list[ast.AST], list[ast.AST]]:
+    """Return the targets that a statement or expression binds, and the value that they get."""
+    if isinstance(node, ast.Assign):
+        return list(node.targets), [node.value]
+    if isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
+        return [node.target], [node.value] if node.value is not None else []
+    if isinstance(node, (ast.For, ast.comprehension)):
+        return [node.target], [node.iter]
+    if isinstance(node, ast.withitem) and node.optional_vars is not None:
+        return [node.optional_vars], [node.context_expr]
+    return [], []
+
+
+def as_dict(finding: Any) -> dict[str, object]:
+    """Return a finding for a verdict: what the compiler is known to refuse is an error."""
+    return {
+        "id": finding.id,
+        "severity": "error" if finding.refused else finding.severity,
+        "text": finding.text,
+        "where": str(finding.where) if finding.where else None,
+        "refused": finding.refused,
+    }
+
+
+def main() -> None:
+    """Read files from standard input and write the findings in their text."""
+    asked = json.load(sys.stdin)
+    flags = [flag for name, text in asked["files"].items() for flag in find_flags(name, text)]
+    json.dump({"flags": flags, "refused": _refused(asked)}, sys.stdout)
 
 
 if __name__ == "__main__":
-    json.dump([flag for name, text in json.load(sys.stdin).items()
-               for flag in find_flags(name, text)], sys.stdout)
+    # Python compiles expressions of thousands of terms, which are as deep: they are read as well
+    sys.setrecursionlimit(100_000)
+    threading.stack_size(256 << 20)
+    reader = threading.Thread(target=main)
+    reader.start()
+    reader.join()

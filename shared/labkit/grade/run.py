@@ -4,6 +4,7 @@ A submission is a task: texts in, a verdict out, the same bytes on every machine
 machine's cores, or on a cluster (`--scheduler`), whose workers may die. Each verdict is
 written when it is there, so a run that was stopped goes on where it was.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -11,13 +12,19 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 import tempfile
+import unicodedata
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
+from rich.console import Console
 
 import nkisim
 
@@ -25,9 +32,10 @@ from ..cli import known_labs, positive
 from ..dialect import DIALECTS, dialect_of
 from ..show import progress, terminal
 from ..spec import SpecError
-from . import intake, sandbox
+from . import intake, memory, policy, sandbox, staff
 from .cluster import JOBS, on_cluster
-from .plan import Graded, Late, digest, load_plan
+from .gradebook import Gradebook
+from .plan import Graded, LatePolicy, digest, load_plan
 from .report import environment, write_reports
 
 Task = dict[str, Any]
@@ -47,8 +55,10 @@ def grade_one(task: Task) -> dict[str, Any]:
             return _judge(task)
         except Killed:
             continue
-    raise Killed(f"the judge of {task['student']} was killed three times; is there enough memory "
-                 "for --jobs at a time?")
+    raise Killed(
+        f"the judge of {task['student']} was killed three times; is there enough memory "
+        "for --jobs at a time?"
+    )
 
 
 def _judge(task: Task) -> dict[str, Any]:
@@ -57,20 +67,31 @@ def _judge(task: Task) -> dict[str, Any]:
         folder.mkdir()
         for name, text in task["files"].items():
             (folder / name).write_text(text, encoding="utf-8", errors="surrogateescape")
-        job = {**{k: v for k, v in task.items() if k not in ("files", "student")},
-               "submission": str(folder)}
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(
-            [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")])}
+        job = {
+            **{k: v for k, v in task.items() if k not in ("files", "student")},
+            "submission": str(folder),
+        }
+        env = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(
+                [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
+            ),
+        }
         env.setdefault("OMP_NUM_THREADS", "1")
         env["OPENBLAS_NUM_THREADS"] = "1"
         if job["references"]:
             try:
                 Path(job["references"]).mkdir(parents=True, exist_ok=True, mode=0o700)
-            except OSError:                     # a worker on another machine
+            except OSError:  # a worker on another machine
                 job["references"] = None
-        process = subprocess.Popen([sys.executable, "-m", "labkit.grade.judge"], env=env,
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, cwd=scratch)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "labkit.grade.judge"],
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=scratch,
+        )
         try:
             out, err = process.communicate(json.dumps(job).encode(), timeout=task["patience_s"])
         except subprocess.TimeoutExpired:
@@ -81,18 +102,33 @@ def _judge(task: Task) -> dict[str, Any]:
             return json.loads(out)
         if process.returncode < 0:
             raise Killed(f"signal {-process.returncode}")
-        raise RuntimeError("the judge failed; this is no fault of the submission:\n"
-                           + err.decode("utf-8", "replace")[-2000:])
+        raise RuntimeError(
+            "the judge failed; this is no fault of the submission:\n"
+            + err.decode("utf-8", "replace")[-2000:]
+        )
 
 
 def _unjudged(task: Task, why: str) -> dict[str, Any]:
     """Return the verdict on a submission that could not be run at all."""
-    return {"schema": "trainium-labs/verdict", "schema_version": 1, "lab": task["name"],
-            "dialect": dialect_of(task["kernels"]), "key": task["key"],
-            "submission_sha256": task["submission_sha256"],
-            "nkisim": nkisim.__version__, "backend": "sim", "latency_kind": "predicted",
-            "points": 0.0, "of": task["of"], "lines": [], "cases": [], "flags": [], "printed": "",
-            "problem": why}
+    return {
+        "schema": "trainium-labs/verdict",
+        "schema_version": 1,
+        "lab": task["name"],
+        "dialect": dialect_of(task["kernels"]),
+        "key": task["key"],
+        "submission_sha256": task["submission_sha256"],
+        "nkisim": nkisim.__version__,
+        "backend": "sim",
+        "latency_kind": "predicted",
+        "points": 0.0,
+        "of": task["of"],
+        "lines": [],
+        "cases": [],
+        "flags": [],
+        "looks": [],
+        "printed": "",
+        "problem": why,
+    }
 
 
 def seed_of(out: Path, lab: str) -> int:
@@ -101,11 +137,28 @@ def seed_of(out: Path, lab: str) -> int:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         os.chmod(path.parent, 0o700)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "w") as file:
-            file.write(secrets.token_hex(16))
-    text = path.read_text().strip() + lab
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
+        fd, part = tempfile.mkstemp(dir=path.parent)  # for its owner only
+        try:
+            with os.fdopen(fd, "w") as file:
+                file.write(secrets.token_hex(16))
+            os.link(part, path)  # whole or not at all, and the first one counts
+        except FileExistsError:
+            pass
+        finally:
+            os.unlink(part)
+    secret = path.read_text(encoding="utf-8").strip()
+    if len(secret) < 32:
+        raise SpecError(
+            f"{path} is not a secret: anyone could know the inputs of the hidden "
+            "cases. Restore it; or delete it, and everything is judged again with "
+            "a new one"
+        )
+    return seed_from(secret + lab)
+
+
+def seed_from(secret: str) -> int:
+    """Return a seed of 128 bits: more than a search from values that a kernel has seen can try."""
+    return int.from_bytes(hashlib.sha256(secret.encode()).digest()[:16], "big")
 
 
 def take_folder(out: Path, graded: Graded) -> None:
@@ -123,54 +176,107 @@ def take_folder(out: Path, graded: Graded) -> None:
         except (OSError, ValueError, LookupError, TypeError):
             continue
         if other != (graded.lab.name, graded.lab.dialect):
-            raise SpecError(f"{out} has the verdicts of {' in '.join(other)}; give each lab, and "
-                            "each dialect, a folder of its own")
+            raise SpecError(
+                f"{out} has the verdicts of {' in '.join(other)}; give each lab, and "
+                "each dialect, a folder of its own"
+            )
 
 
-def make_tasks(folder: Path, graded: Graded, out: Path, args: argparse.Namespace
-               ) -> tuple[list[intake.Submission], list[Task]]:
+@contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """Keep other graders from OUT; raise SpecError if one works there already."""
+    private = out / "private"
+    private.mkdir(exist_ok=True)
+    os.chmod(private, 0o700)
+    lock = FileLock(private / "grader.lock")
+    try:
+        lock.acquire(timeout=0)  # ends with the process, however that ends
+    except Timeout:
+        raise SpecError(
+            f"another grader works on {out}, and both would write the same files. Wait "
+            "until it is done, or give another --out"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def make_tasks(
+    folder: Path, graded: Graded, out: Path, args: argparse.Namespace
+) -> tuple[list[intake.Submission], list[Task]]:
     """Take all submissions in and return them with a task for each that can be judged."""
     lab = graded.lab
     seed = seed_of(out, lab.name)
     key = digest(lab.folder, nkisim.__version__, str(seed), str(args.full), lab.kernels.stem)
-    rows = intake.find(folder)
-    wanted = args.student or list(rows)
+    rows = args.rows
+    wanted = [unicodedata.normalize("NFC", s) for s in args.student or rows]
     unknown = [s for s in wanted if s not in rows]
     if unknown:
         raise SpecError(f"there is no submission of {unknown[0]!r} in {folder}")
+    common: Task = {
+        "name": lab.name,
+        "lab": str(lab.folder.resolve()),
+        "kernels": lab.kernels.stem,
+        "sandbox": args.sandbox,
+        "seed": seed,
+        "full": args.full,
+        "of": graded.points,
+        "references": str((out / "private" / "references" / key[:12]).resolve()),
+        "memory": args.memory,
+        "patience_s": graded.plan.total_s + 300,
+        "submission_sha256": "",
+        "key": key,
+    }
+    common["staff_us"] = staff.times(graded, out / "private", common, grade_one)
+    key = digest(lab.folder, key, json.dumps(common["staff_us"], sort_keys=True))
     found, tasks = [], []
     for student in sorted(wanted):
         with tempfile.TemporaryDirectory(prefix="labkit-intake-") as scratch:
-            submission = intake.take(rows[student], folder, lab.name,
-                                     lab.handed_in, args.late.deadline, Path(scratch))
+            submission = intake.take(
+                rows[student],
+                folder,
+                lab.name,
+                lab.handed_in,
+                args.late.deadline,
+                Path(scratch),
+                args.sources,
+            )
         found.append(submission)
-        files = {name: data.decode("utf-8", "surrogateescape")
-                 for name, data in submission.files.items()}
-        tasks.append({
-            "student": student, "name": lab.name, "lab": str(lab.folder.resolve()), "files": files,
-            "kernels": lab.kernels.stem, "sandbox": args.sandbox, "seed": seed, "full": args.full,
-            "submission_sha256": submission.sha256, "of": graded.points,
-            "key": hashlib.sha256(f"{key}{submission.sha256}".encode()).hexdigest(),
-            "references": str((out / "private" / "references" / key[:12]).resolve()),
-            "patience_s": graded.plan.total_s + 300})
-    ids = [s.id for s in found]
-    twice = next((i for i in ids if ids.count(i) > 1), None)
+        files = {
+            name: data.decode("utf-8", "surrogateescape") for name, data in submission.files.items()
+        }
+        tasks.append(
+            {
+                **common,
+                "student": student,
+                "files": files,
+                "submission_sha256": submission.sha256,
+                "key": hashlib.sha256(f"{key}{submission.sha256}".encode()).hexdigest(),
+            }
+        )
+    ids = [s.id.casefold() for s in found]  # on macOS capital letters make no other file
+    twice = [s.student for s in found if ids.count(s.id.casefold()) > 1]
     if twice:
-        raise SpecError(f"two students would have the file name {twice!r}")
+        raise SpecError(
+            f"{twice[0]!r} and {twice[1]!r} would have the same files; name one of them otherwise"
+        )
     return found, tasks
 
 
-def run_tasks(tasks: Sequence[Task], args: argparse.Namespace
-              ) -> Iterator[tuple[Task, dict[str, Any] | None, str]]:
+def run_tasks(
+    tasks: Sequence[Task], args: argparse.Namespace
+) -> Iterator[tuple[Task, dict[str, Any] | None, str]]:
     """Yield tasks and their verdicts as they are done, from this machine or from a cluster; None
     and why where there is no verdict: one submission does not keep a class from its grades."""
     if not tasks:
         return
     if args.scheduler:
-        yield from on_cluster(tasks, grade_one, args.scheduler, args.jobs or JOBS,
-                              args.out / "private")
+        yield from on_cluster(
+            tasks, grade_one, args.scheduler, args.jobs or JOBS, args.out / "private"
+        )
         return
-    with ThreadPoolExecutor(args.jobs or os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(args.jobs) as pool:
         futures = {pool.submit(grade_one, task): task for task in tasks}
         try:
             for future in as_completed(futures):
@@ -191,8 +297,16 @@ def write_json(path: Path, document: Any) -> None:
     os.replace(part, path)
 
 
+def keep_pages(folder: Path, pages: dict[str, str]) -> None:
+    """Write the profiles that staff should look at; those of an earlier verdict go."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, text in pages.items():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+
+
 def known_verdict(path: Path, key: str) -> bool:
-    """Tell whether a verdict of an earlier run is one on these very files, plan and seed."""
+    """Return whether a verdict of an earlier run is one on these very files, plan and seed."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))["key"] == key
     except (OSError, ValueError, KeyError, TypeError):
@@ -201,28 +315,96 @@ def known_verdict(path: Path, key: str) -> bool:
 
 def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="nox -s grade --", description=grade.__doc__)
-    parser.add_argument("submissions", type=Path, help="a folder with a folder or archive for each "
-                                                       "student, or with submissions.csv")
+    parser.add_argument(
+        "submissions",
+        type=Path,
+        help="a folder with a folder or archive for each student, or with submissions.csv",
+    )
     parser.add_argument("--lab", required=True, metavar="NAME", help=f"one of {', '.join(names)}")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where results go")
-    parser.add_argument("--student", action="append", metavar="NAME",
-                        help="grade only this one again (may be repeated)")
-    parser.add_argument("--full", action="store_true",
-                        help="the lab's whole rubric at full size instead of its quick plan")
-    parser.add_argument("--dialect", choices=DIALECTS, default="beta1",
-                        help="of the kernels that are graded (default: %(default)s)")
-    parser.add_argument("--sandbox", choices=sandbox.KINDS, default="auto",
-                        help="what strangers' code runs in (default: bubblewrap, or nothing runs)")
-    parser.add_argument("--jobs", type=positive, metavar="N",
-                        help=f"at a time (default: cores; {JOBS} on Slurm)")
-    parser.add_argument("--scheduler", metavar="WHERE", help="grade on a Dask cluster (its "
-                        "address), or in a queue (slurm, slurm:PARTITION)")
-    parser.add_argument("--deadline", type=intake.parse_time, metavar="TIME",
-                        help="such as 2026-05-01T23:59:00-07:00; times are in submissions.csv")
-    parser.add_argument("--late-per-day", type=float, default=0.1, metavar="SHARE",
-                        help="of the points that a late day costs (default: %(default)s)")
-    parser.add_argument("--late-days", type=int, default=3, metavar="N",
-                        help="days after which nothing is accepted (default: %(default)s)")
+    parser.add_argument(
+        "--student",
+        action="append",
+        metavar="NAME",
+        help="grade only this one again (may be repeated)",
+    )
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="the lab's whole rubric at full size instead of its quick plan",
+    )
+    parser.add_argument(
+        "--dialect",
+        choices=DIALECTS,
+        default="beta1",
+        help="of the kernels that are graded (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--sandbox",
+        choices=sandbox.KINDS,
+        default="auto",
+        help="what strangers' code runs in (default: bubblewrap, or nothing runs)",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=positive,
+        metavar="N",
+        help=f"at a time (default: as many as cores and memory allow; {JOBS} on Slurm)",
+    )
+    parser.add_argument(
+        "--scheduler",
+        metavar="WHERE",
+        help="grade on a Dask cluster (its address), or in a queue (slurm, slurm:PARTITION)",
+    )
+    parser.add_argument(
+        "--deadline",
+        type=policy.deadline,
+        metavar="TIME",
+        help="such as 2026-05-01T23:59:00-07:00, or none; times are in "
+        "submissions.csv. Kept in DIR: later commands need not repeat it",
+    )
+    parser.add_argument(
+        "--late-per-day",
+        type=float,
+        metavar="SHARE",
+        help=f"of the points that a late day costs (default: {LatePolicy.per_day})",
+    )
+    parser.add_argument(
+        "--late-days",
+        type=int,
+        metavar="N",
+        help=f"days after which nothing is accepted (default: {LatePolicy.days})",
+    )
+    parser.add_argument(
+        "--change-deadline",
+        action="store_true",
+        help="grades that were given may change by another deadline or late policy",
+    )
+    parser.add_argument(
+        "--roster",
+        type=Path,
+        metavar="CSV",
+        help="who is in the class (column student); others are in no gradebook",
+    )
+    parser.add_argument(
+        "--staff",
+        action="append",
+        metavar="NAME",
+        help="a submission that is in no gradebook (default: staff)",
+    )
+    parser.add_argument(
+        "--host",
+        action="append",
+        metavar="HOST[/OWNER]",
+        default=[],
+        help="whose repositories are cloned, over https or ssh (default: https of "
+        f"{', '.join(intake.HOSTS)})",
+    )
+    parser.add_argument(
+        "--local-sources",
+        action="store_true",
+        help="sources of submissions.csv may be anywhere on this machine",
+    )
     parser.add_argument("--again", action="store_true", help="judge also what has a verdict")
     return parser
 
@@ -231,14 +413,30 @@ def grade(argv: Sequence[str] | None = None) -> int:
     """Grade submissions: verdicts, a report for each student, a summary and a gradebook."""
     names, load = known_labs()
     args = _parser(names).parse_args(argv)
-    args.late = Late(args.deadline, args.late_per_day, args.late_days)
+    args.sources = intake.Sources(tuple(args.host), args.local_sources)
     args.sandbox = sandbox.choose(args.sandbox)
-    environment()       # what reports need is there, before hours go into judging
+    environment()  # what reports need is there, before hours go into judging
     console = terminal()
     graded = load_plan(load([args.lab])[0].folder, args.full).speaking(args.dialect)
     sandbox.keep_from(args.sandbox, graded.lab.folder)
     out = args.out
+    args.rows = intake.find(args.submissions)
+    args.memory = graded.plan.memory_gb * memory.GIB
+    if not args.scheduler:
+        args.jobs, args.memory = memory.fit(args.jobs, args.memory, memory.machine())
     take_folder(out, graded)
+    with alone(out):
+        return _grade(args, graded, console)
+
+
+def _grade(args: argparse.Namespace, graded: Graded, console: Console) -> int:
+    """Judge what has no verdict yet, and write the reports."""
+    out = args.out
+    args.late, text = policy.settle(
+        out, args.deadline, args.late_per_day, args.late_days, args.rows, args.change_deadline
+    )
+    gradebook = Gradebook.of(out, args.roster, args.staff)
+    console.print(text, highlight=False, soft_wrap=True, markup=False)
     submissions, tasks = make_tasks(args.submissions, graded, out, args)
     by_id = {s.student: s for s in submissions}
     todo = []
@@ -256,25 +454,48 @@ def grade(argv: Sequence[str] | None = None) -> int:
             path = out / "verdicts" / f"{by_id[task['student']].id}.json"
             if verdict is None:
                 failed[task["student"]] = why
-                path.unlink(missing_ok=True)        # of other files, or by another plan
+                path.unlink(missing_ok=True)  # of other files, or by another plan
             else:
+                keep_pages(out / "looks" / path.stem, verdict.pop("pages", {}))
                 write_json(path, verdict)
             bar.advance(counter)
-    rows = write_reports(out, graded, args.late, submissions)
+    rows = write_reports(out, graded, args.late, submissions, gradebook)
     unread = sum(bool(s.problem) for s in submissions)
-    console.print(f"{len(rows)} submissions: {len(todo) - len(failed)} judged now, "
-                  f"{len(tasks) - len(todo) - unread} before, {unread} could not be read",
-                  highlight=False)
-    console.print(f"sandbox: {args.sandbox}; gradebook {out / 'grades.csv'}, summary "
-                  f"{out / 'summary.html'}, reports in {out / 'reports'}", highlight=False,
-                  soft_wrap=True)
+    console.print(
+        f"{len(rows)} submissions: {len(todo) - len(failed)} judged now, "
+        f"{len(tasks) - len(todo) - unread} before, {unread} could not be read",
+        highlight=False,
+    )
+    console.print(
+        f"sandbox: {args.sandbox}; gradebook {out / 'grades.csv'}, summary "
+        f"{out / 'summary.html'}, reports in {out / 'reports'}",
+        highlight=False,
+        soft_wrap=True,
+    )
     earlier = sorted({r["student"] for r in rows} - {*by_id}) if not args.student else []
     if earlier:
-        console.print(f"in the gradebook from earlier runs, and not handed in now: "
-                      f"{', '.join(earlier)} (delete {out / 'verdicts'}/NAME.json to leave them "
-                      "out)", highlight=False, soft_wrap=True, markup=False)
+        console.print(
+            f"in the gradebook from earlier runs, and not submitted now: "
+            f"{', '.join(earlier)} (delete {out / 'verdicts'}/NAME.json to leave them "
+            "out)",
+            highlight=False,
+            soft_wrap=True,
+            markup=False,
+        )
+    if apart := [r for r in rows if r["apart"]]:
+        console.print(
+            "In NO gradebook: "
+            + "; ".join(f"{r['student']} ({r['apart']})" for r in apart)
+            + f". They are in {out / 'apart.csv'}",
+            highlight=False,
+            soft_wrap=True,
+            markup=False,
+            style="bold",
+        )
     if failed:
-        raise SpecError(f"not judged, and in no gradebook: {', '.join(sorted(failed))}. Of the "
-                        f"first: {failed[min(failed)]}\nEverybody else is; run the same command "
-                        "again")
+        raise SpecError(
+            f"not judged, and in no gradebook: {', '.join(sorted(failed))}. Of the "
+            f"first: {failed[min(failed)]}\nEverybody else is; run the same command "
+            "again"
+        )
     return 0

@@ -1,15 +1,16 @@
-"""Where a stranger's kernels run: bubblewrap, or an unprivileged user inside a container.
+"""Where untrusted kernels run: bubblewrap, or an unprivileged user inside a container.
 
 - `bubblewrap`: a file tree of Python and NumPy, read-only, and the submission; own process ids; no
-  network; no privileges, and no way to make user namespaces. For anybody on Linux.
+  network; no privileges, and no way to make user namespaces. For any user on Linux.
 - `user`: another user of this machine, for root in a container that is itself the sandbox (an
-  autograder's, a CI job's). Files that everybody may read can be read.
+  autograder's, a CI job's). World-readable files can be read.
 - `none`: this user, this machine. For kernels that you trust.
 
 In all of them the process has limits (memory, no new processes or threads, no files) and a filter
 of system calls that it sets itself (confine.py) before the first line of the student's runs, and
 can only tighten afterwards.
 """
+
 from __future__ import annotations
 
 import json
@@ -27,16 +28,16 @@ from ..spec import SpecError
 
 KINDS = ("auto", "bubblewrap", "user", "none")
 NOBODY = 65534
-LOG_BYTES = 64 << 10        # of what a submission prints that are kept
+LOG_BYTES = 64 << 10  # of what a submission prints that are kept
 #: what the student's process may use; the memory is address space, Python and NumPy take 1 GiB
-LIMITS = {"AS": 3 << 30, "NPROC": 0, "FSIZE": 0, "CORE": 0, "NOFILE": 64, "CPU": 600}
-_PROGRAM = tuple(Path(__file__).with_name(name) for name in ("student.py", "confine.py"))
+LIMITS = {"AS": 2 << 30, "NPROC": 0, "FSIZE": 0, "CORE": 0, "NOFILE": 64, "CPU": 600}
+_PROGRAM = tuple(Path(__file__).with_name(name) for name in ("sandbox_worker.py", "confine.py"))
 #: of `user`: numbers that no account has; each judge takes one, so that none reaches another's
 USERS = range(61184, 65000)
 
 
 def choose(kind: str) -> str:
-    """Return the sandbox to use; raise SpecError if there is none that deserves the name."""
+    """Return the sandbox to use; raise SpecError if none is good enough."""
     if os.name != "posix":
         raise SpecError("grading runs on Linux, and with --sandbox none on macOS; not on Windows")
     if kind in ("none", "user"):
@@ -50,15 +51,18 @@ def choose(kind: str) -> str:
         f"there is no sandbox here: {why}.\nStrangers' code is not run without one. Install "
         "bubblewrap (Linux; apt install bubblewrap), or grade in a virtual machine; inside a "
         "container that is a sandbox itself give --sandbox user; for kernels that you trust, "
-        "--sandbox none")
+        "--sandbox none"
+    )
 
 
 def keep_from(sandbox: str, folder: Path) -> None:
     """Raise SpecError if what runs in a sandbox could read a lab's folder: its hidden cases."""
     folder = folder.resolve()
     if sandbox == "user" and all(path.stat().st_mode & 0o001 for path in (folder, *folder.parents)):
-        raise SpecError(f"everybody here may look into {folder}, and so may what --sandbox user "
-                        f"runs: chmod -R go-rwx {folder}")
+        raise SpecError(
+            f"every user of this machine can read {folder}, and so can what --sandbox user "
+            f"runs: chmod -R go-rwx {folder}"
+        )
 
 
 def probe() -> str:
@@ -68,9 +72,19 @@ def probe() -> str:
     if shutil.which("bwrap") is None:
         return "bubblewrap (bwrap) is not installed"
     try:
-        done = subprocess.run([*_bubblewrap(None), python_inside()[0], "-I", "-S", "-c",
-                               "import socket; print('inside')"], text=True, timeout=60,
-                              capture_output=True)
+        done = subprocess.run(
+            [
+                *_bubblewrap(None),
+                python_inside()[0],
+                "-I",
+                "-S",
+                "-c",
+                "import socket; print('inside')",
+            ],
+            text=True,
+            timeout=60,
+            capture_output=True,
+        )
     except (OSError, subprocess.SubprocessError) as error:
         return f"bubblewrap does not run: {error}"
     if done.returncode or done.stdout.strip() != "inside":
@@ -92,6 +106,7 @@ def _packages() -> list[tuple[str, str]]:
     """Return (folder, name) of the packages that kernels may import, NumPy and ml_dtypes."""
     import ml_dtypes
     import numpy
+
     found = []
     for module in (numpy, ml_dtypes):
         folder = Path(str(module.__file__)).resolve().parent
@@ -103,7 +118,7 @@ def _packages() -> list[tuple[str, str]]:
 
 
 def filters() -> bool:
-    """Tell whether the kernel here filters system calls for who asks for it."""
+    """Return whether the kernel here filters system calls for who asks for it."""
     done = subprocess.run([sys.executable, "-S", str(_PROGRAM[1])], text=True, capture_output=True)
     return done.stdout.strip() == "True"
 
@@ -111,13 +126,15 @@ def filters() -> bool:
 def _stage(submission: Path, user: int | None) -> Path:
     """Copy a submission, and the program that runs it, to where only that program can read."""
     folder = Path(tempfile.mkdtemp(prefix="labkit-student-"))
-    for source, target in (*((path, folder / "grader") for path in _PROGRAM), *(
-            (path, folder / "submission") for path in sorted(submission.glob("*.py")))):
+    for source, target in (
+        *((path, folder / "grader") for path in _PROGRAM),
+        *((path, folder / "submission") for path in sorted(submission.glob("*.py"))),
+    ):
         target.mkdir(exist_ok=True)
         shutil.copyfile(source, target / source.name)
         os.chmod(target / source.name, 0o444)
         os.chmod(target, 0o755)
-    if user is not None:                # it owns the way in, and nothing that it could change
+    if user is not None:  # it owns the way in, and nothing that it could change
         os.chmod(folder, 0o500)
         os.chown(folder, user, user)
     return folder
@@ -132,9 +149,21 @@ def _owner(sandbox: str) -> int | None:
 
 def _bubblewrap(submission: Path | None) -> list[str]:
     """Return the command that begins a sandboxed one; `submission` as `_stage` made it."""
-    base = ["bwrap", "--die-with-parent", "--new-session", "--unshare-pid", "--unshare-net",
-            "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "grader",
-            "--ro-bind", "/usr", "/usr"]
+    base = [
+        "bwrap",
+        "--die-with-parent",
+        "--new-session",
+        "--unshare-pid",
+        "--unshare-net",
+        "--unshare-ipc",
+        "--unshare-uts",
+        "--unshare-cgroup-try",
+        "--hostname",
+        "grader",
+        "--ro-bind",
+        "/usr",
+        "/usr",
+    ]
     for name in ("lib", "lib64", "bin", "sbin"):
         path = Path("/") / name
         if path.is_symlink():
@@ -144,26 +173,75 @@ def _bubblewrap(submission: Path | None) -> list[str]:
     if Path("/etc/ld.so.cache").exists():
         base += ["--ro-bind", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     base += ["--ro-bind", python_inside()[1], "/python"]
-    base += ["--perms", "0755", "--dir", "/grader"]     # parents are made for the caller only
+    base += ["--perms", "0755", "--dir", "/grader"]  # parents are made for the caller only
     for folder, name in _packages():
         base += ["--ro-bind", folder, f"/grader/{name}"]
     if submission is not None:
         for program in _PROGRAM:
-            base += ["--ro-bind", str(submission / "grader" / program.name),
-                     f"/grader/{program.name}"]
+            base += [
+                "--ro-bind",
+                str(submission / "grader" / program.name),
+                f"/grader/{program.name}",
+            ]
         base += ["--ro-bind", str(submission / "submission"), "/submission"]
-    base += ["--proc", "/proc", "--dev", "/dev", "--size", "1048576", "--tmpfs", "/tmp",
-             "--remount-ro", "/tmp", "--remount-ro", "/dev", "--remount-ro", "/", "--clearenv",
-             "--setenv", "PYTHONPATH", "/grader",
-             "--setenv", "OPENBLAS_NUM_THREADS", "1", "--setenv", "OMP_NUM_THREADS", "1",
-             "--setenv", "HOME", "/tmp", "--chdir", "/"]
+    base += [
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+        "--size",
+        "1048576",
+        "--tmpfs",
+        "/tmp",
+        "--remount-ro",
+        "/tmp",
+        "--remount-ro",
+        "/dev",
+        "--remount-ro",
+        "/",
+        "--clearenv",
+        "--setenv",
+        "PYTHONPATH",
+        "/grader",
+        "--setenv",
+        "OPENBLAS_NUM_THREADS",
+        "1",
+        "--setenv",
+        "OMP_NUM_THREADS",
+        "1",
+        "--setenv",
+        "HOME",
+        "/tmp",
+        "--chdir",
+        "/",
+    ]
     if os.geteuid() != 0:
         return [*base, "--unshare-user", "--disable-userns", "--"]
     # root's limits do not hold: become nobody, and only then enter a namespace of users
-    return [*base, "--", "setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY),
-            "--clear-groups", "--no-new-privs", "bwrap", "--unshare-user", "--disable-userns",
-            "--die-with-parent", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev",
-            "--proc", "/proc", "--"]
+    return [
+        *base,
+        "--",
+        "setpriv",
+        "--reuid",
+        str(NOBODY),
+        "--regid",
+        str(NOBODY),
+        "--clear-groups",
+        "--no-new-privs",
+        "bwrap",
+        "--unshare-user",
+        "--disable-userns",
+        "--die-with-parent",
+        "--ro-bind",
+        "/",
+        "/",
+        "--dev-bind",
+        "/dev",
+        "/dev",
+        "--proc",
+        "/proc",
+        "--",
+    ]
 
 
 class Student:
@@ -176,23 +254,51 @@ class Student:
         self.read, child_write = os.pipe()
         numbers = [str(child_read), str(child_write), json.dumps({**LIMITS, **(limits or {})})]
         options: dict[str, Any] = {}
-        env = {"PATH": os.environ.get("PATH", os.defpath), "OPENBLAS_NUM_THREADS": "1",
-               "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        env = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "OPENBLAS_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
         if sandbox == "bubblewrap":
-            command = [*_bubblewrap(self.folder), python_inside()[0], "-u", "-B", "-s", "-S",
-                       "/grader/student.py", "/submission", *numbers]
+            command = [
+                *_bubblewrap(self.folder),
+                python_inside()[0],
+                "-u",
+                "-B",
+                "-s",
+                "-S",
+                "/grader/sandbox_worker.py",
+                "/submission",
+                *numbers,
+            ]
         else:
-            env["PYTHONPATH"] = os.pathsep.join({str(Path(folder).parent)
-                                                 for folder, _ in _packages()})
-            command = [sys.executable, "-u", "-B", "-s", "-S",
-                       str(self.folder / "grader" / "student.py"),
-                       str(self.folder / "submission"), *numbers]
+            env["PYTHONPATH"] = os.pathsep.join(
+                {str(Path(folder).parent) for folder, _ in _packages()}
+            )
+            command = [
+                sys.executable,
+                "-u",
+                "-B",
+                "-s",
+                "-S",
+                str(self.folder / "grader" / "sandbox_worker.py"),
+                str(self.folder / "submission"),
+                *numbers,
+            ]
             if sandbox == "user":
                 options = {"user": user, "group": user, "extra_groups": []}
         self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env=env, pass_fds=(child_read, child_write), start_new_session=True, cwd="/",
-            **options)
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=env,
+            pass_fds=(child_read, child_write),
+            start_new_session=True,
+            cwd="/",
+            **options,
+        )
         os.close(child_read)
         os.close(child_write)
         self._log = bytearray()
@@ -201,8 +307,8 @@ class Student:
 
     def _drain(self) -> None:
         assert self.process.stdout is not None
-        while data := self.process.stdout.read1(1 << 16):   # type: ignore[attr-defined]
-            self._log += data[:max(0, LOG_BYTES - len(self._log))]
+        while data := self.process.stdout.read1(1 << 16):  # type: ignore[attr-defined]
+            self._log += data[: max(0, LOG_BYTES - len(self._log))]
 
     @property
     def printed(self) -> str:
@@ -221,5 +327,3 @@ class Student:
         for fd in (self.read, self.write):
             os.close(fd)
         shutil.rmtree(self.folder, ignore_errors=True)
-
-

@@ -1,4 +1,5 @@
 """`labkit history`: latencies over time, in the terminal."""
+
 from __future__ import annotations
 
 import argparse
@@ -16,7 +17,7 @@ from .server import HistoryError, configured
 
 RESULTS = Path("results") / "results.json"
 BARS = "▁▂▃▄▅▆▇█"
-PLAIN = "_.,-=+*#"              # for a file in an 8-bit encoding
+PLAIN = "_.,-=+*#"  # for a file in an 8-bit encoding
 WIDTH = 24
 
 
@@ -46,20 +47,29 @@ def history(argv: Sequence[str] | None = None) -> int:
             send(args.results, server)
             found, source = server.read(), server.url
         except HistoryError as error:
-            console.print(f"[yellow]{escape(str(error))}[/]; shown is {args.results}, of which "
-                          f"{len(waiting(args.results, server))} runs wait to be sent",
-                          soft_wrap=True)
+            console.print(
+                f"[yellow]{escape(str(error))}[/]; showing {args.results} instead; "
+                f"{len(waiting(args.results, server))} of its runs wait to be sent",
+                soft_wrap=True,
+            )
     if not found:
         found = [p for run in runs_of(args.results) for p in points(run)]
-    rows = {key: values for key, values in series(found).items()
-            if (not args.labs or key[1] in args.labs) and (args.case or "") in key[2]
-            and args.target in (None, key[3]) and args.student in (None, key[4])}
+    rows = {
+        key: values
+        for key, values in series(found).items()
+        if (not args.labs or key[1] in args.labs)
+        and (args.case or "") in key[2]
+        and args.target in (None, key[3])
+        and args.student in (None, key[4])
+    }
     if not rows:
-        console.print(f"no right run with a latency in {source}; nox -s benchmark makes some",
-                      highlight=False)
+        console.print(
+            f"no right run with a latency in {source}; nox -s benchmark makes some", highlight=False
+        )
         return 2
-    table = Table(title=f"Latency over time, from {source}", title_justify="left", box=None,
-                  pad_edge=False)
+    table = Table(
+        title=f"Latency over time, from {source}", title_justify="left", box=None, pad_edge=False
+    )
     for name in ("kind", "lab", "case", "target", "student"):
         table.add_column(name, overflow="fold")
     for name in ("runs", "first us", "last us", "best us"):
@@ -70,14 +80,23 @@ def history(argv: Sequence[str] | None = None) -> int:
     for key, values in rows.items():
         us = [v for _, v in values]
         when = datetime.fromtimestamp(values[-1][0] // SECOND, timezone.utc)
-        table.add_row(*key, str(len(us)), f"{us[0]:,.1f}", f"{us[-1]:,.1f}", f"{min(us):,.1f}",
-                      sparkline(us, bars), f"{when:%Y-%m-%d %H:%M}")
+        table.add_row(
+            *key,
+            str(len(us)),
+            f"{us[0]:,.1f}",
+            f"{us[-1]:,.1f}",
+            f"{min(us):,.1f}",
+            sparkline(us, bars),
+            f"{when:%Y-%m-%d %H:%M}",
+        )
     console.print(table)
     if any(key[0] == "predicted" for key in rows):
-        console.print("Latencies of the kind predicted are nkisim's, not measured.",
-                      highlight=False)
+        console.print(
+            "Latencies of the kind predicted are nkisim's, not measured.", highlight=False
+        )
     if args.html:
         from .page import write_page
+
         write_page(args.html, rows, source)
         console.print(f"written: {args.html}", highlight=False, soft_wrap=True)
     return 0

@@ -1,4 +1,5 @@
 """The same as a page that works offline: a chart a case, and who is fastest."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -25,11 +26,15 @@ def write_page(path: Path, rows: Mapping[tuple[str, ...], Series], source: str) 
     charts: dict[tuple[str, ...], dict[str, Series]] = {}
     for (kind, lab, case, target, student), values in rows.items():
         charts.setdefault((lab, case, target, kind), {})[student] = values
-    body = [f"<h1>Latency over time</h1><p class=note>p50 in microseconds, from {escape(source)}. "
-            "Predicted (nkisim's model) and measured (a chip) are never in one chart.</p>"]
+    body = [
+        f"<h1>Latency over time</h1><p class=note>p50 in microseconds, from {escape(source)}. "
+        "Predicted (nkisim's model) and measured (a chip) are never in one chart.</p>"
+    ]
     for (lab, case, target, kind), lines in charts.items():
-        body.append(f"<h2>{escape(lab)}: {escape(case)} on {escape(target)}, {escape(kind)}</h2>"
-                    f"<div class=row>{_chart(lines)}{_ranking(lines)}</div>")
+        body.append(
+            f"<h2>{escape(lab)}: {escape(case)} on {escape(target)}, {escape(kind)}</h2>"
+            f"<div class=row>{_chart(lines)}{_ranking(lines)}</div>"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(HEAD + "\n".join(body) + "</html>\n", encoding="utf-8")
 
@@ -48,13 +53,17 @@ def _chart(lines: Mapping[str, Series]) -> str:
     out = [f'<svg width="{W}" height="{H}" role="img">']
     for part in (0, 0.5, 1):
         at = y(top * part / 1.08)
-        out.append(f'<line x1="{LEFT}" x2="{W}" y1="{at:.1f}" y2="{at:.1f}" stroke="#ddd"/>'
-                   f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end" font-size="11">'
-                   f"{top * part / 1.08:,.1f}</text>")
+        out.append(
+            f'<line x1="{LEFT}" x2="{W}" y1="{at:.1f}" y2="{at:.1f}" stroke="#ddd"/>'
+            f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end" font-size="11">'
+            f"{top * part / 1.08:,.1f}</text>"
+        )
     for t, anchor in ((first, "start"), (last, "end")):
         day = datetime.fromtimestamp(t // SECOND, timezone.utc)
-        out.append(f'<text x="{x(t):.1f}" y="{H - 4}" text-anchor="{anchor}" font-size="11">'
-                   f"{day:%Y-%m-%d %H:%M}</text>")
+        out.append(
+            f'<text x="{x(t):.1f}" y="{H - 4}" text-anchor="{anchor}" font-size="11">'
+            f"{day:%Y-%m-%d %H:%M}</text>"
+        )
         if first == last:
             break
     keys = []
@@ -62,16 +71,22 @@ def _chart(lines: Mapping[str, Series]) -> str:
         color = COLORS[number % len(COLORS)]
         places = " ".join(f"{x(t):.1f},{y(v):.1f}" for t, v in values)
         out.append(f'<polyline points="{places}" fill="none" stroke="{color}" stroke-width="1.5"/>')
-        out += [f'<circle cx="{x(t):.1f}" cy="{y(v):.1f}" r="2.5" fill="{color}">'
-                f"<title>{escape(student)}: {v:,.1f} us</title></circle>" for t, v in values]
+        out += [
+            f'<circle cx="{x(t):.1f}" cy="{y(v):.1f}" r="2.5" fill="{color}">'
+            f"<title>{escape(student)}: {v:,.1f} us</title></circle>"
+            for t, v in values
+        ]
         keys.append(f'<span class=key style="background:{color}"></span>{escape(student)}')
     return f"<div>{''.join(out)}</svg><div>{''.join(keys)}</div></div>"
 
 
 def _ranking(lines: Mapping[str, Series]) -> str:
-    best = sorted((min(v for _, v in values), student, len(values))
-                  for student, values in lines.items())
-    rows = "".join(f"<tr><td class=n>{n}</td><td>{escape(student)}</td><td class=n>{us:,.1f}</td>"
-                   f"<td class=n>{count}</td></tr>"
-                   for n, (us, student, count) in enumerate(best, 1))
+    best = sorted(
+        (min(v for _, v in values), student, len(values)) for student, values in lines.items()
+    )
+    rows = "".join(
+        f"<tr><td class=n>{n}</td><td>{escape(student)}</td><td class=n>{us:,.1f}</td>"
+        f"<td class=n>{count}</td></tr>"
+        for n, (us, student, count) in enumerate(best, 1)
+    )
     return f"<table><tr><th></th><th>student</th><th>best us</th><th>runs</th></tr>{rows}</table>"

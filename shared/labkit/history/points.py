@@ -1,4 +1,5 @@
-"""Runs of results.json as points of a time series, and as rows for people."""
+"""Runs of results.json as points of a time series, and as rows of a table."""
+
 from __future__ import annotations
 
 import hashlib
@@ -38,15 +39,25 @@ def points(run: dict[str, Any]) -> Iterator[dict[str, Any]]:
         fields = {k: float(v) for k, v in latency.items() if isinstance(v, (int, float))}
         if not fields:
             continue
-        tags = {"kind": case.get("latency_kind"), "student": run.get("student") or "unnamed",
-                "lab": run.get("lab"), "kernel": case.get("kernel"), "case": case.get("case"),
-                "target": case.get("target") or run.get("target"), "backend": run.get("backend"),
-                "commit": (run.get("git_commit") or "none")[:12],
-                "sdk": run.get("sdk") or f"nkisim {run.get('nkisim')}",
-                "host": (run.get("remote") or {}).get("host") or "here"}
+        tags = {
+            "kind": case.get("latency_kind"),
+            "student": run.get("student") or "unnamed",
+            "lab": run.get("lab"),
+            "kernel": case.get("kernel"),
+            "case": case.get("case"),
+            "target": case.get("target") or run.get("target"),
+            "backend": run.get("backend"),
+            "commit": (run.get("git_commit") or "none")[:12],
+            "sdk": run.get("sdk") or f"nkisim {run.get('nkisim')}",
+            "host": (run.get("remote") or {}).get("host") or "here",
+        }
         fields["right"] = 1.0 if case.get("status") == "passed" else 0.0
-        yield {"measurement": MEASUREMENT, "tags": {k: str(v) for k, v in tags.items() if v},
-               "fields": fields, "time": at}
+        yield {
+            "measurement": MEASUREMENT,
+            "tags": {k: str(v) for k, v in tags.items() if v},
+            "fields": fields,
+            "time": at,
+        }
 
 
 def series(found: Iterable[dict[str, Any]]) -> dict[tuple[str, ...], list[tuple[int, float]]]:

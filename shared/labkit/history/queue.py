@@ -1,4 +1,5 @@
 """Send what has not been sent: results.json is the queue, results.sent what is done with."""
+
 from __future__ import annotations
 
 import json
@@ -12,11 +13,11 @@ from filelock import FileLock, Timeout
 from .points import id_of, points
 from .server import Away, HistoryError, Server, configured
 
-BATCH = 500                     # points a request
+BATCH = 500  # points a request
 
 
 def runs_of(results: Path) -> list[dict[str, Any]]:
-    """Return the runs of a results file; [] if there is none that we can read."""
+    """Return the runs of a results file; [] if it is missing or unreadable."""
     try:
         return list(json.loads(results.read_text(encoding="utf-8"))["runs"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -36,8 +37,7 @@ def sent(results: Path, server: Server) -> set[str]:
 def waiting(results: Path, server: Server) -> list[dict[str, Any]]:
     """Return the runs that a server does not have yet, the oldest first."""
     done = sent(results, server)
-    return [run for run in runs_of(results)
-            if id_of(run) not in done and not run.get("unfinished")]
+    return [run for run in runs_of(results) if id_of(run) not in done and not run.get("unfinished")]
 
 
 def send(results: Path, server: Server, told: Callable[[int], None] = lambda _: None) -> int:

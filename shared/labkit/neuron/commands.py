@@ -1,4 +1,5 @@
 """`labkit neuron check|export|view`: on a machine with Neuron devices."""
+
 from __future__ import annotations
 
 import argparse
@@ -13,15 +14,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..results import sdk_version
-from .profiles import events, open_page, summary
-from .tools import NeuronError, core, devices, find, profiler
+from ..history.results import sdk_version
+from ..run.neuron_profiles import events, open_page, summary
+from ..run.neuron_tools import NeuronError, core, devices, find, profiler
 
 
 def _driver() -> str:
     if not Path("/dev/neuron0").exists():
-        raise NeuronError("there is no /dev/neuron0: this is no Trainium or Inferentia machine, or "
-                          "the driver is not loaded (sudo modprobe neuron)")
+        raise NeuronError(
+            "there is no /dev/neuron0: this is no Trainium or Inferentia machine, or "
+            "the driver is not loaded (sudo modprobe neuron)"
+        )
     return "/dev/neuron0 is there"
 
 
@@ -29,19 +32,28 @@ def _devices() -> str:
     found = devices()
     if not found:
         raise NeuronError("neuron-ls sees no device; sudo modprobe neuron, or restart the machine")
-    busy = sorted({str(p.get("pid")) for d in found for p in d.get("neuron_processes") or ()
-                   if isinstance(p, dict)})
+    busy = sorted(
+        {
+            str(p.get("pid"))
+            for d in found
+            for p in d.get("neuron_processes") or ()
+            if isinstance(p, dict)
+        }
+    )
     cores = sum(int(d.get("nc_count") or 0) for d in found)
     mine = f"; yours is core {core()}" if core() else ""
     return f"{len(found)} devices, {cores} cores{mine}" + (
-        f"; in use by process {', '.join(busy)}" if busy else "")
+        f"; in use by process {', '.join(busy)}" if busy else ""
+    )
 
 
 def _compiler() -> str:
     version = sdk_version()
     if version is None:
-        raise NeuronError("neuronx-cc is not in this Python: activate the Neuron environment, "
-                          "source /opt/aws_neuronx_venv_.../bin/activate")
+        raise NeuronError(
+            "neuronx-cc is not in this Python: activate the Neuron environment, "
+            "source /opt/aws_neuronx_venv_.../bin/activate"
+        )
     return f"neuronx-cc {version}"
 
 
@@ -52,8 +64,11 @@ def check() -> int:
         table.add_column(name, overflow="fold")
     bad = 0
     checks: tuple[tuple[str, Callable[[], str]], ...] = (
-        ("driver", _driver), ("devices", _devices), ("compiler", _compiler),
-        ("profiler", lambda: f"{profiler().name} at {find(profiler().name)}"))
+        ("driver", _driver),
+        ("devices", _devices),
+        ("compiler", _compiler),
+        ("profiler", lambda: f"{profiler().name} at {find(profiler().name)}"),
+    )
     for name, look in checks:
         try:
             text, mark = look(), "[green]ok[/]"
@@ -68,8 +83,12 @@ def neuron(argv: Sequence[str] | None = None) -> int:
     """Check a Neuron machine, or turn a NEFF and its NTFF into files for our page."""
     parser = argparse.ArgumentParser(prog="labkit neuron", description=neuron.__doc__)
     parser.add_argument("what", choices=("check", "export", "view"))
-    parser.add_argument("profile", nargs="?", metavar="NAME",
-                        help="of NAME.neff and NAME.ntff (export writes NAME.measured.json)")
+    parser.add_argument(
+        "profile",
+        nargs="?",
+        metavar="NAME",
+        help="of NAME.neff and NAME.ntff (export writes NAME.measured.json)",
+    )
     args = parser.parse_args(argv)
     if args.what == "check":
         return check()

@@ -5,6 +5,7 @@
 instruction has none, with the reason. What the table cannot declare stands in SAMPLES, and what
 needs more than an argument is written by hand, in micro/hand/.
 """
+
 from __future__ import annotations
 
 import json
@@ -58,22 +59,41 @@ def stored(t):
     out = nl.ndarray(t.shape, dtype=t.dtype, buffer=nl.shared_hbm)
     nisa.dma_copy(dst=out, src=t)
     return out
-"""}
+""",
+}
 
 TIMES = 16
 
 #: Arguments that are no tiles, by parameter, and by "instruction.parameter" where that differs.
 SAMPLES: dict[str, str] = {
-    "op": "nl.add", "op0": "nl.add", "op1": "nl.add", "reduce_op": "nl.add", "axis": "1",
-    "activation.op": "nl.tanh", "activation_reduce.op": "nl.tanh", "activate2.op": "nl.tanh",
+    "op": "nl.add",
+    "op0": "nl.add",
+    "op1": "nl.add",
+    "reduce_op": "nl.add",
+    "axis": "1",
+    "activation.op": "nl.tanh",
+    "activation_reduce.op": "nl.tanh",
+    "activate2.op": "nl.tanh",
     "activate2.op0": "nl.multiply",
-    "comp_op0": "nl.greater_equal", "comp_op1": "nl.less", "prob": "0.0", "seed": "1",
-    "value": "1.0", "imm": "0.0", "on_false_value": "0.0", "min": "0.0", "max": "1.0",
-    "shape": "a.shape", "dtype": "nl.float32", "iota.dtype": "nl.int32",
-    "shuffle_mask": "list(range(32))", "channel_multiplier": "1", "n": "8",
+    "comp_op0": "nl.greater_equal",
+    "comp_op1": "nl.less",
+    "prob": "0.0",
+    "seed": "1",
+    "value": "1.0",
+    "imm": "0.0",
+    "on_false_value": "0.0",
+    "min": "0.0",
+    "max": "1.0",
+    "shape": "a.shape",
+    "dtype": "nl.float32",
+    "iota.dtype": "nl.int32",
+    "shuffle_mask": "list(range(32))",
+    "channel_multiplier": "1",
+    "n": "8",
     "pattern": "[[1, a.shape[1]]]",
     "pred": "nl.arange(128)[:, None] >= nl.arange(a.shape[1])[None, :]",
-    "expr": "nl.arange(128)[:, None] + nl.arange(a.shape[1])[None, :]", "srcs": "[a, a]",
+    "expr": "nl.arange(128)[:, None] + nl.arange(a.shape[1])[None, :]",
+    "srcs": "[a, a]",
 }
 #: Columns of operands that do not go with the tile.
 WIDTHS = {"nc_matmul.stationary": "64", "bn_aggr.data": "6", "dst_scale": "a.shape[1]"}
@@ -113,7 +133,7 @@ class _Source:
         self.result = ""
 
     def argument(self, name: str, operand: dict[str, Any] | None) -> None:
-        """Add a parameter that must be given; raise LookupError if nobody says what it may be."""
+        """Add a parameter that must be given; raise LookupError if its values are unknown."""
         if operand is None and name != "dst":
             self.arguments[name] = value(self.row, name)
         elif operand is None:
@@ -141,20 +161,30 @@ class _Source:
         form, role = operand["form"], operand["role"]
         if not operand["dtype"]:
             raise LookupError(f"there is no sample of the dtype of its {name}")
-        width = str(operand["width"] or WIDTHS.get(f"{self.row['name']}.{name}",
-                                                   "1" if form == "vector" else "a.shape[1]"))
+        width = str(
+            operand["width"]
+            or WIDTHS.get(f"{self.row['name']}.{name}", "1" if form == "vector" else "a.shape[1]")
+        )
         self.arguments[name] = name
         if form == "offset":
             base = f"{name}_tile"
             self.lines += tile(base, f"(128, {width})", "nl.float32", "a", self.dialect)
             self.lines += tile("offset", "(128, 1)", "nl.int32", "0", self.dialect)
-            self.arguments[name] = (f"{base}[nl.arange(128)[:, None], offset[0:1] + "
-                                    f"nl.arange({width})[None, :]]")
+            self.arguments[name] = (
+                f"{base}[nl.arange(128)[:, None], offset[0:1] + nl.arange({width})[None, :]]"
+            )
             self.result = base if role != "read" else self.result
             return
         real = operand["dtype"] == "float32"
-        filled = "0.0" if role == "update" else "" if role == "write" else "a" \
-            if real and form != "vector" else "1"
+        filled = (
+            "0.0"
+            if role == "update"
+            else ""
+            if role == "write"
+            else "a"
+            if real and form != "vector"
+            else "1"
+        )
         self.lines += tile(name, f"(128, {width})", f"nl.{operand['dtype']}", filled, self.dialect)
         if role != "read" and (name == "dst" or not self.result and self.dialect == "nki"):
             self.result = name
@@ -165,17 +195,22 @@ class _Source:
         result = "result" if returns else self.result
         kept = self.written is not None and result != "out"
         given = ", ".join(f"{k}={v}" for k, v in self.arguments.items())
-        lines = ["for i in nl.static_range(TIMES):",
-                 f"    {'result = ' if returns else ''}{self.row[self.dialect]}({given})"]
-        if kept:            # a column of each: what nobody reads, a compiler leaves out
-            lines.insert(0, f"kept = nl.ndarray(({self.rows}, TIMES), dtype={self.dtype}, "
-                            "buffer=nl.sbuf)")
-            lines.append(f"    kept[:, i:i + 1] = nisa.tensor_copy({result}[:, 0:1])"
-                         if self.dialect == "beta1" else
-                         f"    nisa.tensor_copy(dst=kept[:, i:i + 1], src={result}[:, 0:1])")
+        lines = [
+            "for i in nl.static_range(TIMES):",
+            f"    {'result = ' if returns else ''}{self.row[self.dialect]}({given})",
+        ]
+        if kept:  # a column of each: a compiler drops results that are not read
+            lines.insert(
+                0, f"kept = nl.ndarray(({self.rows}, TIMES), dtype={self.dtype}, buffer=nl.sbuf)"
+            )
+            lines.append(
+                f"    kept[:, i:i + 1] = nisa.tensor_copy({result}[:, 0:1])"
+                if self.dialect == "beta1"
+                else f"    nisa.tensor_copy(dst=kept[:, i:i + 1], src={result}[:, 0:1])"
+            )
         if result == "out":
             return [*lines, "return out"]
-        if self.row["writes"] == ["psum"] and self.dialect == "nki":     # which DMA does not read
+        if self.row["writes"] == ["psum"] and self.dialect == "nki":  # which DMA does not read
             lines += tile("in_sbuf", f"({self.rows}, {self.columns})", self.dtype, "", self.dialect)
             lines.append(f"nisa.tensor_copy(dst=in_sbuf, src={result})")
             result = "in_sbuf"
@@ -193,16 +228,21 @@ def kernel(row: dict[str, Any], dialect: str, written: tuple[str, str, str] | No
     for name, needed in row["parameters"][dialect].items():
         if needed:
             source.argument(name, operands.get(name))
-    return ["@nki.jit", f"def {row['name']}(a):", f'    """{row[dialect]}, many times."""',
-            *(f"    {line}" for line in (*source.lines, *source.calls()))]
+    return [
+        "@nki.jit",
+        f"def {row['name']}(a):",
+        f'    """{row[dialect]}, many times."""',
+        *(f"    {line}" for line in (*source.lines, *source.calls())),
+    ]
 
 
 def head(dialect: str) -> str:
     """Return what a file of kernels begins with."""
-    return ('# ruff: noqa\n"""One instruction, TIMES times. '
-            'Written by `python -m labkit.neuron.generate`."""\n'
-            "from __future__ import annotations\n\n"
-            + _HEAD[dialect].replace("%TIMES%", str(TIMES)))
+    return (
+        '# ruff: noqa\n"""One instruction, TIMES times. '
+        'Written by `python -m labkit.neuron.generate`."""\n'
+        "from __future__ import annotations\n\n" + _HEAD[dialect].replace("%TIMES%", str(TIMES))
+    )
 
 
 def compiled(source: str, name: str, dialect: str) -> Any:
@@ -230,18 +270,20 @@ def trial(func: Any, row: dict[str, Any]) -> tuple[dict[str, list[int]], dict[in
                 outputs = run.outputs
                 results[n] = outputs[0] if isinstance(outputs, tuple) else outputs
                 runs.setdefault(target, []).append(n)
-            except Exception as error:          # whatever it is, it is the reason
+            except Exception as error:  # whatever it is, it is the reason
                 refusal = refusal or " ".join(str(error).split())[:160]
     return runs, results, refusal
 
 
 def shape_of(results: dict[int, Any]) -> tuple[str, str, str] | None:
     """Return partitions, columns and dtype of a result as source; None if they follow no rule."""
+
     def rule(axis: int) -> str:
         sizes = {n: np.asarray(r).shape[axis] for n, r in results.items()}
         if all(size == n for n, size in sizes.items()) and axis:
             return "a.shape[1]"
         return str(next(iter(sizes.values()))) if len(set(sizes.values())) == 1 else ""
+
     results = {n: np.asarray(r).reshape(len(r), -1) for n, r in results.items()}
     dtype = np.asarray(next(iter(results.values()))).dtype.name
     return (rule(0), rule(1), f"nl.{dtype}") if rule(0) and rule(1) else None
@@ -271,8 +313,14 @@ def generate() -> dict[str, str]:
                     runs, _, refusal = trial(written_by_hand, row)
                     if not runs:
                         raise LookupError(refusal)
-                    cases.append({"kernel": row["name"], "dialect": dialect, "sizes": runs,
-                                  "folder": BY_HAND.name})
+                    cases.append(
+                        {
+                            "kernel": row["name"],
+                            "dialect": dialect,
+                            "sizes": runs,
+                            "folder": BY_HAND.name,
+                        }
+                    )
                     continue
                 source = "\n".join(kernel(row, dialect, written))
                 runs, results, refusal = trial(compiled(source, row["name"], dialect), row)
@@ -281,17 +329,17 @@ def generate() -> dict[str, str]:
                 if written is None and (written := shape_of(results)):
                     more = "\n".join(kernel(row, dialect, written))
                     again, _, _ = trial(compiled(more, row["name"], dialect), row)
-                    if again == runs:           # a result of more dims has no such columns
+                    if again == runs:  # a result of more dims has no such columns
                         source = more
             except LookupError as error:
                 missing[name] = str(error.args[0])
                 continue
             parts[dialect].append("\n\n" + source + "\n")
-            cases.append({"kernel": row["name"], "dialect": dialect, "sizes": runs,
-                          "folder": FOLDER.name})
+            cases.append(
+                {"kernel": row["name"], "dialect": dialect, "sizes": runs, "folder": FOLDER.name}
+            )
     facts: dict[str, Any] = {"cases": cases, "missing": missing}
-    return {**{FILES[d]: "".join(text) for d, text in parts.items()},
-            "rows.json": lines_of(facts)}
+    return {**{FILES[d]: "".join(text) for d, text in parts.items()}, "rows.json": lines_of(facts)}
 
 
 def main() -> int:

@@ -1,4 +1,5 @@
 """`labkit remote list|attach|stop|clean`: runs on other machines that you have left."""
+
 from __future__ import annotations
 
 import argparse
@@ -10,20 +11,24 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..hostflags import add_host_flags
 from . import hosts
 from .client import ENDS, Run, to_terminal
-from .front import RESULTS, tell
+from .flags import add_host_flags
+from .front import RESULTS, print_report
 from .ssh import RemoteError
 from .tree import Tree, read_tree
 
 
 def remote(argv: Sequence[str] | None = None) -> int:
-    """Show, pick up, stop or clear away runs on other machines."""
+    """Show, fetch, stop or remove runs on other machines."""
     parser = argparse.ArgumentParser(prog="labkit remote", description=remote.__doc__)
     parser.add_argument("what", choices=("list", "attach", "stop", "clean"))
-    parser.add_argument("run", nargs="?", default="",
-                        help="a run's name, or how it begins (default: the one run that there is)")
+    parser.add_argument(
+        "run",
+        nargs="?",
+        default="",
+        help="a run's name, or how it begins (default: the one run that there is)",
+    )
     parser.add_argument("--stop", action="store_true", help="clean: end what still runs, too")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
     add_host_flags(parser)
@@ -38,11 +43,12 @@ def remote(argv: Sequence[str] | None = None) -> int:
 
     def say(text: str) -> None:
         err.print(f"[dim]{escape(text)}[/]", soft_wrap=True)
+
     links, there, code = [], [], 0
     for host in found:
         run = Run(host, tree, say, to_terminal)
         try:
-            answer = run.look()
+            answer = run.state()
         except RemoteError as error:
             err.print(f"[red]{escape(str(error))}[/]", soft_wrap=True)
             code = 2
@@ -54,11 +60,16 @@ def remote(argv: Sequence[str] | None = None) -> int:
         return code
     if args.what == "clean":
         return max(code, clean(links, there, args, tree, err))
-    mine = [(run, job) for run, job in there if job["id"].startswith(args.run)
-            and (args.run or job["origin"] == tree.origin())]
+    mine = [
+        (run, job)
+        for run, job in there
+        if job["id"].startswith(args.run) and (args.run or job["origin"] == tree.origin())
+    ]
     if len(mine) != 1:
-        raise RemoteError(f"{len(mine)} runs fit; name one of: "
-                          + (", ".join(j["id"] for _, j in there) or "there are none"))
+        raise RemoteError(
+            f"{len(mine)} runs fit; name one of: "
+            + (", ".join(j["id"] for _, j in there) or "there are none")
+        )
     run, job = mine[0]
     if args.what == "stop":
         job = run.link.call("stop", job["id"])
@@ -67,7 +78,7 @@ def remote(argv: Sequence[str] | None = None) -> int:
     else:
         job = run.watch(job["id"])
     report = run.collect(job, args.results)
-    tell(report, err, args.results)
+    print_report(report, err, args.results)
     return 0 if args.what == "stop" else report.code
 
 
@@ -82,29 +93,42 @@ def listing(there: list[tuple[Run, dict[str, Any]]], tree: Tree) -> Table:
         state = job["state"] if not done else ENDS.get(done["why"], "ended, to be fetched")
         if job["origin"] != tree.origin():
             state += " (of another working tree)"
-        table.add_row(run.host.name, job["id"], state, f"{seconds / 60:.1f}",
-                      " ".join((job["argv"] or [])[1:]))
+        table.add_row(
+            run.host.name,
+            job["id"],
+            state,
+            f"{seconds / 60:.1f}",
+            " ".join((job["argv"] or [])[1:]),
+        )
     if not there:
         table.add_row("-", "none", "", "", "")
     return table
 
 
-def clean(links: list[Run], there: list[tuple[Run, dict[str, Any]]], args: argparse.Namespace,
-          tree: Tree, err: Console) -> int:
+def clean(
+    links: list[Run],
+    there: list[tuple[Run, dict[str, Any]]],
+    args: argparse.Namespace,
+    tree: Tree,
+    err: Console,
+) -> int:
     """Fetch what has ended, end what runs if that is wanted, and remove all of ours there."""
     code = 0
     for run, job in there:
         if job["state"] != "ended" and not args.stop:
-            err.print(f"{job['id']} is {job['state']} on {escape(run.host.name)}; --stop ends it",
-                      soft_wrap=True)
+            err.print(
+                f"{job['id']} is {job['state']} on {escape(run.host.name)}; --stop ends it",
+                soft_wrap=True,
+            )
             continue
         if job["origin"] != tree.origin():
-            err.print(f"{job['id']} belongs to another working tree: run clean there",
-                      soft_wrap=True)
+            err.print(
+                f"{job['id']} belongs to another working tree: run clean there", soft_wrap=True
+            )
             continue
         if job["state"] != "ended":
             job = run.link.call("stop", job["id"])
-        tell(run.collect(job, args.results), err, args.results)
+        print_report(run.collect(job, args.results), err, args.results)
     for run in links:
         try:
             run.link.call("clean")

@@ -1,4 +1,5 @@
 """What a run has cost: minutes of the machine, and dollars where its price is known."""
+
 from __future__ import annotations
 
 import os
@@ -11,7 +12,7 @@ PRICES = Path("infra") / "classroom" / "prices.yml"
 
 
 def hourly(host: Host, machine: str, root: Path) -> tuple[float | None, str]:
-    """Return (dollars an hour, where the figure is from) of a machine; None if nobody knows.
+    """Return (dollars an hour, where the figure is from) of a machine; None if unknown.
 
     In this order: LABKIT_HOURLY_USD, the class's inventory, the repository's price table.
     """
@@ -28,7 +29,7 @@ def hourly(host: Host, machine: str, root: Path) -> tuple[float | None, str]:
     except OSError:
         return None, ""
     date = next((x.split(":", 1)[1].strip() for x in lines if x.startswith("as_of:")), "no date")
-    for line in lines:          # one figure a line; a YAML library for that would be too much
+    for line in lines:  # one figure a line; a YAML library for that would be too much
         name, _, value = line.strip().partition(":")
         if machine and name == machine:
             try:
@@ -45,7 +46,9 @@ def sentence(host: Host, facts: dict[str, Any], seconds: float, root: Path) -> s
     if facts.get("machine"):
         minutes += f" ({facts['machine']})"
     if usd is None:
-        return f"{minutes}; its price is not known (LABKIT_HOURLY_USD tells it)"
+        return f"{minutes}; its price is not known (set LABKIT_HOURLY_USD)"
     up = facts.get("uptime_s") or 0.0
-    return (f"{minutes}, ${seconds / 3600 * usd:.2f} at ${usd:.2f} an hour ({source}); it has been "
-            f"on for {up / 3600:.1f} hours, ${up / 3600 * usd:.2f}")
+    return (
+        f"{minutes}, ${seconds / 3600 * usd:.2f} at ${usd:.2f} an hour ({source}); it has been "
+        f"on for {up / 3600:.1f} hours, ${up / 3600 * usd:.2f}"
+    )

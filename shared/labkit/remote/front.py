@@ -1,4 +1,5 @@
 """`--host NAME` of every tester and session: the same command, on another machine."""
+
 from __future__ import annotations
 
 import argparse
@@ -11,17 +12,18 @@ from rich.console import Console
 from rich.markup import escape
 
 from ..dialect import PACKAGE
-from ..hostflags import add_host_flags
 from . import hosts
 from .client import Job, Report, Run, to_terminal
+from .flags import add_host_flags
 from .ssh import Lost, RemoteError
 from .tree import Tree, read_tree
 
 RESULTS = Path("results") / "results.json"
 
 
-def job_of(program: Sequence[str], rest: Sequence[str], args: argparse.Namespace, tree: Tree
-           ) -> Job:
+def job_of(
+    program: Sequence[str], rest: Sequence[str], args: argparse.Namespace, tree: Tree
+) -> Job:
     """Return what is to run there: the program here, with the arguments that are not about us."""
     here = Path.cwd().resolve()
     root = tree.root.resolve()
@@ -64,6 +66,7 @@ def elsewhere(program: Sequence[str], argv: Sequence[str]) -> int:
     try:
         if len(found) > 1:
             from .many import on_all
+
             return on_all(found, job, tree, err)
         return one(found[0], job, tree, err)
     except (Left, Lost) as error:
@@ -80,8 +83,10 @@ class Left(Exception):
 
 def one(host: hosts.Host, job: Job, tree: Tree, err: Console) -> int:
     """Run a job on one host with its output shown; return its exit code."""
+
     def say(text: str) -> None:
         err.print(f"[dim]{escape(text)}[/]", soft_wrap=True)
+
     run = Run(host, tree, say, to_terminal)
     hosts.remember(tree, host)
     begun = ""
@@ -92,10 +97,12 @@ def one(host: hosts.Host, job: Job, tree: Tree, err: Console) -> int:
     except KeyboardInterrupt:
         if not begun:
             raise
-        raise Left(f"\nYou have left the run {begun}; it goes on on {host.name}. The same command "
-                   f"picks it up; so does  python -m labkit remote attach {begun} --host "
-                   f"{host.name}  and  stop  instead of attach ends it.") from None
-    tell(report, err, job.results)
+        raise Left(
+            f"\nYou have left the run {begun}; it goes on on {host.name}. The same command "
+            f"picks it up; so does  python -m labkit remote attach {begun} --host "
+            f"{host.name}  and  stop  instead of attach ends it."
+        ) from None
+    print_report(report, err, job.results)
     for page in pages(report.files, tree.root):
         err.print(escape(page), soft_wrap=True)
     return report.code
@@ -111,21 +118,41 @@ def pages(files: Sequence[str], root: Path) -> list[str]:
         if not name.endswith(".measured.json"):
             continue
         base = root / name.removesuffix(".measured.json")
-        predicted, out = base.with_name(f"{base.name}.html"), base.with_name(
-            f"{base.name}.both.html")
+        predicted, out = (
+            base.with_name(f"{base.name}.html"),
+            base.with_name(f"{base.name}.both.html"),
+        )
         if not predicted.exists():
-            told.append(f"{name}: run  nox -s profile  here as well, then  python -m nkisim view "
-                        f"{base.name}.html --measured {base.name}.measured.json")
+            told.append(
+                f"{name}: run  nox -s profile  here as well, then  python -m nkisim view "
+                f"{base.name}.html --measured {base.name}.measured.json"
+            )
             continue
-        done = subprocess.run([sys.executable, "-m", "nkisim", "view", str(predicted),
-                               "--measured", str(root / name), "--html", str(out), "--no-open"],
-                              capture_output=True, text=True)
-        told.append(f"measured above predicted: {out.relative_to(root).as_posix()}"
-                    if done.returncode == 0 else (done.stderr.strip() or f"{name} is no profile"))
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "nkisim",
+                "view",
+                str(predicted),
+                "--measured",
+                str(root / name),
+                "--html",
+                str(out),
+                "--no-open",
+            ],
+            capture_output=True,
+            text=True,
+        )
+        told.append(
+            f"measured above predicted: {out.relative_to(root).as_posix()}"
+            if done.returncode == 0
+            else (done.stderr.strip() or f"{name} is no profile")
+        )
     return told
 
 
-def tell(report: Report, err: Console, results: Path) -> None:
+def print_report(report: Report, err: Console, results: Path) -> None:
     """Say what came home and what it has cost."""
     if report.text:
         err.print(f"[red]{escape(report.text)}[/]", soft_wrap=True)

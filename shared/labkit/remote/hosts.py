@@ -3,6 +3,7 @@
 The class is known by `python -m classroom`, which needs the extra `infra` and AWS credentials. It
 starts and stops machines with all their guards; nothing here touches a guard.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -32,25 +33,29 @@ def remember(tree: Tree, host: Host) -> None:
     known[host.name] = host
     tree.notes.mkdir(parents=True, exist_ok=True)
     part = tree.notes / f"hosts.{os.getpid()}.part"
-    part.write_text(json.dumps([{"name": h.name, "options": list(h.options)}
-                                for h in known.values()]))
+    part.write_text(
+        json.dumps([{"name": h.name, "options": list(h.options)} for h in known.values()])
+    )
     os.replace(part, tree.notes / "hosts.json")
 
 
 def remembered(tree: Tree) -> list[Host]:
     """Return the hosts that were used from this working tree."""
     try:
-        return [Host(h["name"], tuple(h["options"]))
-                for h in json.loads((tree.notes / "hosts.json").read_text())]
+        return [
+            Host(h["name"], tuple(h["options"]))
+            for h in json.loads((tree.notes / "hosts.json").read_text())
+        ]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
-def resolve(name: str, args: argparse.Namespace, tree: Tree, err: Console
-            ) -> tuple[list[Host], Callable[[bool], None]]:
+def resolve(
+    name: str, args: argparse.Namespace, tree: Tree, err: Console
+) -> tuple[list[Host], Callable[[bool], None]]:
     """Return the hosts of a name, and what to do afterwards: stop what was started.
 
-    What is done afterwards is told whether a run still goes on there.
+    The function that cleans up takes whether a run is still going on there.
     """
     if not name or name.startswith("-"):
         raise RemoteError("--host needs a name")
@@ -66,7 +71,7 @@ def resolve(name: str, args: argparse.Namespace, tree: Tree, err: Console
     room.needed()
     if name == "cluster":
         return [room.login()], lambda left: None
-    return room.mine(args.keep) if name == "auto" else (room.all(), lambda left: None)
+    return room.own_machine(args.keep) if name == "auto" else (room.all(), lambda left: None)
 
 
 class Class:
@@ -80,20 +85,31 @@ class Class:
     def needed(self) -> None:
         """Raise RemoteError if there is no class file."""
         if not self.file.is_file():
-            raise RemoteError(f"there is no class file {self.file}: --class FILE or the variable "
-                              f"{CLASS} names it. To use a host of your SSH configuration, give "
-                              "its name to --host.")
+            raise RemoteError(
+                f"there is no class file {self.file}: --class FILE or the variable "
+                f"{CLASS} names it. To use a host of your SSH configuration, give "
+                "its name to --host."
+            )
 
     def ask(self, command: str, *more: str) -> dict[str, Any]:
         """Call `python -m classroom COMMAND`; raise RemoteError with its sentence."""
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [
-            str(self.tree.root / "infra"), os.environ.get("PYTHONPATH", "")]))}
-        done = subprocess.run([sys.executable, "-m", "classroom", command, str(self.file), "--json",
-                               *more], env=env, capture_output=True, text=True,
-                              stdin=subprocess.DEVNULL)
+        env = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, [str(self.tree.root / "infra"), os.environ.get("PYTHONPATH", "")])
+            ),
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "classroom", command, str(self.file), "--json", *more],
+            env=env,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
         if "No module named" in done.stderr:
-            raise RemoteError("the class's program is not installed: run  "
-                              'python -m pip install -e ".[infra]"')
+            raise RemoteError(
+                'the class\'s program is not installed: run  python -m pip install -e ".[infra]"'
+            )
         try:
             answer = json.loads(done.stdout)
         except ValueError:
@@ -110,22 +126,34 @@ class Class:
     def host(self, machine: dict[str, Any]) -> Host:
         """Return how to reach a machine of the class."""
         mine = [s for s in machine["ssh"] if s["student"] == self.student] or machine["ssh"]
-        options = [x for k, v in {"HostName": machine["ip"], "User": mine[0]["user"],
-                                  **machine["options"]}.items() for x in ("-o", f"{k}={v}")]
-        return Host(machine["name"], tuple(options), machine["usd_hour"],
-                    machine.get("price_note", ""))
+        options = [
+            x
+            for k, v in {
+                "HostName": machine["ip"],
+                "User": mine[0]["user"],
+                **machine["options"],
+            }.items()
+            for x in ("-o", f"{k}={v}")
+        ]
+        return Host(
+            machine["name"], tuple(options), machine["usd_hour"], machine.get("price_note", "")
+        )
 
     def login(self) -> Host:
-        """Return the node of the class's cluster where everybody logs in, as this student."""
+        """Return the login node of the class's cluster, as this student."""
         nodes = sorted((m for m in self.machines() if m.get("cluster")), key=lambda m: m["name"])
         if not nodes:
             raise RemoteError("the class has no cluster (`mode: cluster` in its class.yml)")
         if nodes[0]["state"] != "running" or not nodes[0]["ip"]:
-            raise RemoteError(f"the cluster's first node is {nodes[0]['state']}: the staff start "
-                              "it with  classroom start")
+            raise RemoteError(
+                f"the cluster's first node is {nodes[0]['state']}: the staff start "
+                "it with  classroom start"
+            )
         if self.student not in [s["student"] for s in nodes[0]["ssh"]]:
-            raise RemoteError(f"{self.student} has no account on the cluster; --student NAME says "
-                              "who you are in the roster (staff: --student staff)")
+            raise RemoteError(
+                f"{self.student} has no account on the cluster; --student NAME says "
+                "who you are in the roster (staff: --student staff)"
+            )
         return self.host(nodes[0])
 
     def all(self) -> list[Host]:
@@ -135,7 +163,7 @@ class Class:
             raise RemoteError("no machine of the class is running: classroom start does it")
         return [self.host(m) for m in up]
 
-    def mine(self, keep: bool) -> tuple[list[Host], Callable[[bool], None]]:
+    def own_machine(self, keep: bool) -> tuple[list[Host], Callable[[bool], None]]:
         """Return the student's own machine, started if need be, and how to stop it again.
 
         That we started it is noted, so that a later call stops it if this one is cut.
@@ -143,8 +171,10 @@ class Class:
         limit = ("--limit", self.student)
         found = self.machines(*limit)
         if len(found) != 1:
-            raise RemoteError(f"the class has {len(found)} machines for {self.student}; --student "
-                              "NAME says who you are in the roster")
+            raise RemoteError(
+                f"the class has {len(found)} machines for {self.student}; --student "
+                "NAME says who you are in the roster"
+            )
         note = self.tree.notes / f"started-{found[0]['id']}"
         if found[0]["state"] in ("stopped", "stopping"):
             self.tree.notes.mkdir(parents=True, exist_ok=True)
@@ -159,13 +189,16 @@ class Class:
 
         def after(left: bool) -> None:
             if left and note.exists():
-                self.err.print("Your machine is left on, as the run goes on there. The same command"
-                               " stops it after the run; if nobody comes back, its guards do.",
-                               soft_wrap=True)
+                self.err.print(
+                    "Your machine is left on, as the run goes on there. The same command"
+                    " stops it after the run; otherwise its guards do.",
+                    soft_wrap=True,
+                )
             elif keep:
                 note.unlink(missing_ok=True)
             elif note.exists() and len(found[0]["students"]) == 1:
                 self.err.print(f"[dim]stopping {escape(found[0]['name'])} (--keep leaves it on)[/]")
                 self.ask("stop", *limit)
                 note.unlink(missing_ok=True)
+
         return [self.host(found[0])], after

@@ -1,4 +1,5 @@
 """Several hosts at once: the same run on each, one table."""
+
 from __future__ import annotations
 
 import os
@@ -33,6 +34,7 @@ def on_all(found: list[Host], job: Job, tree: Tree, err: Console) -> int:
         def out(piece: bytes) -> None:
             lines = [x for x in piece.decode(errors="replace").splitlines() if x.strip()]
             row["last"] = lines[-1].strip() if lines else row["last"]
+
         try:
             run = Run(host, tree, say, out)
             row["now"] = "sends"
@@ -40,7 +42,7 @@ def on_all(found: list[Host], job: Job, tree: Tree, err: Console) -> int:
             row["now"] = "runs"
             ended = run.watch(there["id"])
             row["now"] = "fetches"
-            with guard:         # one results file, and names of profiles that are the same on all
+            with guard:  # one results file, and names of profiles that are the same on all
                 report = run.collect(ended, job.results)
         except RemoteError as error:
             report = Report(host.name, 2, str(error))
@@ -59,15 +61,19 @@ def on_all(found: list[Host], job: Job, tree: Tree, err: Console) -> int:
     for host in found:
         hosts.remember(tree, host)
     tree.origin()
-    with Live(get_renderable=table, console=err, refresh_per_second=4,
-              transient=not err.is_terminal) as live, ThreadPoolExecutor(AT_ONCE) as pool:
+    with (
+        Live(
+            get_renderable=table, console=err, refresh_per_second=4, transient=not err.is_terminal
+        ) as live,
+        ThreadPoolExecutor(AT_ONCE) as pool,
+    ):
         try:
             reports = list(pool.map(work, found))
         except KeyboardInterrupt:
             live.stop()
             err.print("You have left the runs; they go on. The same command picks them up.")
             sys.stderr.flush()
-            os._exit(2)     # threads wait for the network; a kill at any point loses nothing
+            os._exit(2)  # threads wait for the network; a kill at any point loses nothing
     if not err.is_terminal:
         err.print(table())
     codes = {r.code for r in reports}

@@ -3,6 +3,7 @@
 Names, users, keys and jump hosts are those of the user's SSH configuration. `LABKIT_SSH_CONFIG`
 names another file than ~/.ssh/config, as `ssh -F` does.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -23,30 +24,48 @@ from typing import Any
 
 from ..spec import SpecError
 
-ALIVE_S, ALIVE_COUNT = 5, 3     # a lost network is noticed after their product
+ALIVE_S, ALIVE_COUNT = 5, 3  # a lost network is noticed after their product
 CONNECT_S = 10
 PERSIST_S = 120
 
 #: What OpenSSH says when a connection fails (parts of its messages), and what it means.
 MEANINGS = (
-    ("REMOTE HOST IDENTIFICATION HAS CHANGED",
-     "{host} shows another host key than before. If the machine was made anew, remove the old key "
-     "with  ssh-keygen -R {host}  and compare the new one with the staff's; if not, tell them."),
-    ("Host key verification failed",
-     "the host key of {host} is not known yet. Run  ssh {host}  once and compare the key that it "
-     "shows."),
-    ("Could not resolve hostname",
-     "there is no host {host}: neither the SSH configuration nor the name service knows it. Put "
-     "the block of your page into ~/.ssh/config, or check the spelling."),
-    ("Permission denied",
-     "{host} does not accept your key. Name the right one with IdentityFile in ~/.ssh/config, and "
-     "check the user name; the staff see which key the machine has."),
-    ("UNPROTECTED PRIVATE KEY FILE",
-     "your private key can be read by others, so ssh refuses it. Run  chmod 600  on the key."),
-    ("Connection refused",
-     "{host} answers, but not to SSH: it may still be starting. Try again in a minute."),
-    ("timed out", "{host} does not answer. It may be stopped, or its address has changed; "
-     "--host auto starts your machine of the class."),
+    (
+        "REMOTE HOST IDENTIFICATION HAS CHANGED",
+        "{host} shows another host key than before. If the machine was made anew, remove "
+        "the old key "
+        "with  ssh-keygen -R {host}  and compare the new one with the staff's; if not, tell them.",
+    ),
+    (
+        "Host key verification failed",
+        "the host key of {host} is not known yet. Run  ssh {host}  once and compare the "
+        "key that it "
+        "shows.",
+    ),
+    (
+        "Could not resolve hostname",
+        "there is no host {host}: neither the SSH configuration nor the name service knows it. Put "
+        "the block of your page into ~/.ssh/config, or check the spelling.",
+    ),
+    (
+        "Permission denied",
+        "{host} does not accept your key. Name the right one with IdentityFile in "
+        "~/.ssh/config, and "
+        "check the user name; the staff see which key the machine has.",
+    ),
+    (
+        "UNPROTECTED PRIVATE KEY FILE",
+        "your private key can be read by others, so ssh refuses it. Run  chmod 600  on the key.",
+    ),
+    (
+        "Connection refused",
+        "{host} answers, but not to SSH: it may still be starting. Try again in a minute.",
+    ),
+    (
+        "timed out",
+        "{host} does not answer. It may be stopped, or its address has changed; "
+        "--host auto starts your machine of the class.",
+    ),
     ("No route to host", "{host} cannot be reached from here. Is it started, and are you online?"),
     ("Network is unreachable", "you are offline: {host} cannot be reached."),
 )
@@ -79,13 +98,17 @@ def _arguments(host: Host) -> list[str]:
     """Return the options of ssh and sftp for a host."""
     config = os.environ.get("LABKIT_SSH_CONFIG")
     out = ["-F", config] if config else []
-    options: dict[str, Any] = {"ConnectTimeout": CONNECT_S, "ServerAliveInterval": ALIVE_S,
-               "ServerAliveCountMax": ALIVE_COUNT}
+    options: dict[str, Any] = {
+        "ConnectTimeout": CONNECT_S,
+        "ServerAliveInterval": ALIVE_S,
+        "ServerAliveCountMax": ALIVE_COUNT,
+    }
     if not sys.stdin.isatty():
         options["BatchMode"] = "yes"
-    if os.name != "nt":         # OpenSSH for Windows cannot share a connection
-        options.update(ControlMaster="auto", ControlPersist=PERSIST_S,
-                       ControlPath=f"{_sockets()}/%C")
+    if os.name != "nt":  # OpenSSH for Windows cannot share a connection
+        options.update(
+            ControlMaster="auto", ControlPersist=PERSIST_S, ControlPath=f"{_sockets()}/%C"
+        )
     for name, value in options.items():
         out += ["-o", f"{name}={value}"]
     return [*out, *host.options]
@@ -101,7 +124,7 @@ def _sockets() -> str:
     """Return a folder for the sockets of shared connections that only this user can enter."""
     name = f"labkit-ssh-{os.getuid()}"
     folder = Path(tempfile.gettempdir()) / name
-    if len(str(folder)) > SOCKET_FOLDER:    # macOS gives everybody a temporary folder far down
+    if len(str(folder)) > SOCKET_FOLDER:  # the temporary folders of macOS have long paths
         folder = Path("/tmp") / name
     folder.mkdir(mode=0o700, exist_ok=True)
     facts = folder.lstat()
@@ -135,8 +158,10 @@ class Connection:
         try:
             return subprocess.Popen(["ssh", *self._arguments, self.host.name, command], **options)
         except FileNotFoundError:
-            raise RemoteError("there is no ssh here. Install OpenSSH: it is part of Linux, macOS "
-                              "and Windows 10 and newer.") from None
+            raise RemoteError(
+                "there is no ssh here. Install OpenSSH: it is part of Linux, macOS "
+                "and Windows 10 and newer."
+            ) from None
 
     def agent(self, *words: str) -> str:
         """Return the shell command that calls the agent."""
@@ -153,9 +178,11 @@ class Connection:
                 answer = json.loads(lines[-1])
                 if "error" in answer:
                     if answer["error"].startswith("there is no run"):
-                        raise Gone(f"{self.host.name}: {answer['error']}; if another call of yours "
-                                   "has fetched it, its results are here")
-                    raise RemoteError(self._said(answer))
+                        raise Gone(
+                            f"{self.host.name}: {answer['error']}; if another call of yours "
+                            "has fetched it, its results are here"
+                        )
+                    raise RemoteError(self._describe(answer))
                 return answer
             if code == 255 or code < 0:
                 raise self.failure(err)
@@ -163,26 +190,33 @@ class Connection:
                 self._install()
                 continue
             if b"python3" in err and b"not found" in err:
-                raise RemoteError(f"{self.host.name} has no python3. Install it there: "
-                                  "sudo apt-get install python3")
+                raise RemoteError(
+                    f"{self.host.name} has no python3. Install it there: "
+                    "sudo apt-get install python3"
+                )
             last = (err.strip().splitlines() or [b"nothing"])[-1].decode(errors="replace")
             if b"No space left" in err:
-                raise RemoteError(self._said({"error": "no space left on device", "errno": 28}))
+                raise RemoteError(self._describe({"error": "no space left on device", "errno": 28}))
             if b"Traceback" not in err and not err.strip():
-                raise Lost(f"the connection to {self.host.name} ended before the answer came; run "
-                           "the same command again, which goes on where this one was")
+                raise Lost(
+                    f"the connection to {self.host.name} ended before the answer came; run "
+                    "the same command again, which goes on where this one was"
+                )
             raise RemoteError(f"{self.host.name} could not do it ({words[0]}): {last}")
         raise AssertionError("not reached")
 
-    def _said(self, answer: dict[str, Any]) -> str:
-        if answer.get("errno") in (28, 122):    # ENOSPC, EDQUOT: the same on Linux everywhere
-            return (f"the disk of {self.host.name} is full. Make room there (old profiles?), or "
-                    f"run  python -m labkit remote clean --host {self.host.name}")
+    def _describe(self, answer: dict[str, Any]) -> str:
+        if answer.get("errno") in (28, 122):  # ENOSPC, EDQUOT: the same on Linux everywhere
+            return (
+                f"the disk of {self.host.name} is full. Make room there (old profiles?), or "
+                f"run  python -m labkit remote clean --host {self.host.name}"
+            )
         return f"{self.host.name}: {answer['error']}"
 
     def _run(self, command: str, data: bytes) -> tuple[int, bytes, bytes]:
-        process = self.spawn(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE)
+        process = self.spawn(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
         try:
             out, err = process.communicate(data)
         except BaseException:
@@ -195,15 +229,17 @@ class Connection:
         """Copy the agent to the other side; another version that is there stays."""
         name, data = agent_archive()
         at = f"~/.trainium-labs/{name}"
-        code, _, err = self._run(f"umask 077; mkdir -p ~/.trainium-labs && cat > {at}.$$ && "
-                                 f"mv {at}.$$ {at}", data)
+        code, _, err = self._run(
+            f"umask 077; mkdir -p ~/.trainium-labs && cat > {at}.$$ && mv {at}.$$ {at}", data
+        )
         if code == 255:
             raise self.failure(err)
         if code:
             if b"No space" in err:
-                raise RemoteError(self._said({"error": "", "errno": 28}))
-            raise RemoteError(f"{self.host.name} did not take our program: "
-                              f"{err.decode(errors='replace').strip()}")
+                raise RemoteError(self._describe({"error": "", "errno": 28}))
+            raise RemoteError(
+                f"{self.host.name} did not take our program: {err.decode(errors='replace').strip()}"
+            )
 
     def failure(self, err: bytes) -> RemoteError:
         """Return what a failed connection means, from what ssh said."""
@@ -212,14 +248,19 @@ class Connection:
             if part in text:
                 return RemoteError(meaning.format(host=self.host.name))
         last = (text.strip().splitlines() or ["it said nothing"])[-1]
-        return Lost(f"the connection to {self.host.name} was lost ({last}). A run that was started "
-                    "goes on there; the same command picks it up.")
+        return Lost(
+            f"the connection to {self.host.name} was lost ({last}). A run that was started "
+            "goes on there; the same command picks it up."
+        )
 
     def sftp(self, batch: str) -> subprocess.Popen[bytes]:
         """Start sftp with a batch of commands."""
         process = subprocess.Popen(
-            ["sftp", "-q", *self._arguments, "-b", "-", self.host.name], stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            ["sftp", "-q", *self._arguments, "-b", "-", self.host.name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
         assert process.stdin is not None
         with contextlib.suppress(OSError):
             process.stdin.write(batch.encode())
@@ -229,8 +270,9 @@ class Connection:
     def close(self) -> None:
         """End the shared connection."""
         if os.name != "nt":
-            subprocess.run(["ssh", *self._arguments, "-O", "exit", self.host.name],
-                           capture_output=True)
+            subprocess.run(
+                ["ssh", *self._arguments, "-O", "exit", self.host.name], capture_output=True
+            )
 
 
 def quiet(words: Sequence[str]) -> str:

@@ -1,4 +1,5 @@
 """What of the working tree goes to the other machine: what git tracks, and what is new there."""
+
 from __future__ import annotations
 
 import hashlib
@@ -33,7 +34,7 @@ class Tree:
             part.write_text(uuid.uuid4().hex)
             try:
                 part.rename(path) if not path.exists() else part.unlink()
-            except FileExistsError:     # Windows: another call was first
+            except FileExistsError:  # Windows: another call was first
                 part.unlink()
             return path.read_text().strip()
 
@@ -53,8 +54,13 @@ class Tree:
 
 
 def _git(folder: Path, *words: str) -> str:
-    return subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True,
-                          text=True, encoding="utf-8").stdout
+    return subprocess.run(
+        ["git", "-C", str(folder), *words],
+        check=True,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+    ).stdout
 
 
 def read_tree(folder: Path) -> Tree:
@@ -64,21 +70,26 @@ def read_tree(folder: Path) -> Tree:
         names = _git(root, "ls-files", "-co", "--exclude-standard", "-z").split("\0")
         notes = root / _git(root, "rev-parse", "--git-path", "trainium-labs").strip()
     except FileNotFoundError:
-        raise RemoteError("--host needs git, which tells what belongs to your work; install "
-                          "it") from None
+        raise RemoteError(
+            "--host needs git, which knows what belongs to your work; install it"
+        ) from None
     except subprocess.CalledProcessError:
-        raise RemoteError("this folder is not a git repository, so what to send is not known. "
-                          "Run  git init  at its top.") from None
+        raise RemoteError(
+            "this folder is not a git repository, so what to send is not known. "
+            "Run  git init  at its top."
+        ) from None
     try:
         commit = _git(root, "rev-parse", "HEAD").strip()
         if _git(root, "status", "--porcelain", "-uno").strip():
             commit += "+"
     except subprocess.CalledProcessError:
-        commit = ""             # nothing was committed yet
+        commit = ""  # nothing was committed yet
     files = {}
     for name in sorted(filter(None, set(names))):
         path = root / name
-        if path.is_file():      # a link counts as the file that it leads to
-            files[name] = (hashlib.sha256(path.read_bytes()).hexdigest(),
-                           bool(path.stat().st_mode & 0o100))
+        if path.is_file():  # a link counts as the file that it leads to
+            files[name] = (
+                hashlib.sha256(path.read_bytes()).hexdigest(),
+                bool(path.stat().st_mode & 0o100),
+            )
     return Tree(root, files, commit, notes)

@@ -3,6 +3,7 @@
 Only what is listed here is exported; nothing is left out of a copy of everything. The result is
 the same bytes on every run: no times, no order of a file system, a commit with fixed dates.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -30,9 +31,14 @@ from .markers import MarkerError, Region, split_file
 from .pages import bring_linked
 
 TEMPLATE = Path(__file__).parent / "template"
-#: file of the export -> file of the template; the student's repository has these beside the labs
-TEMPLATES = {"README.md": "README.md", "noxfile.py": "noxfile.py.txt", ".gitignore": "gitignore",
-             ".gitattributes": "gitattributes", ".github/workflows/ci.yml": "ci.yml"}
+#: file of the export -> file of the template; the student's repository has these next to the labs
+TEMPLATES = {
+    "README.md": "README.md",
+    "noxfile.py": "noxfile.py.txt",
+    ".gitignore": "gitignore",
+    ".gitattributes": "gitattributes",
+    ".github/workflows/ci.yml": "ci.yml",
+}
 SCHEMA = "trainium-labs/starter"
 #: date of the one commit: it must not depend on when the export is made
 DATE = "2000-01-01T00:00:00+00:00"
@@ -52,9 +58,11 @@ def lab_files(lab: Path, dialect: str) -> Iterator[tuple[str, Path]]:
     if dialect not in KERNELS:
         raise SpecError(f"there is no dialect {dialect!r}; there are {' and '.join(KERNELS)}")
     if not (lab / KERNELS[dialect]).is_file():
-        raise SpecError(f"the lab {lab.name} has no {KERNELS[dialect]}: it is not written in the "
-                        f"dialect {dialect}")
-    kernels = {KERNELS[dialect], "kernels.py"}      # a lab is known by kernels.py
+        raise SpecError(
+            f"the lab {lab.name} has no {KERNELS[dialect]}: it is not written in the "
+            f"dialect {dialect}"
+        )
+    kernels = {KERNELS[dialect], "kernels.py"}  # a lab is known by kernels.py
     for name in (*(f for f in FILES if f not in KERNELS.values()), *sorted(kernels)):
         yield name, lab / name
     for name in ("writeup.md", MISTAKES):
@@ -64,12 +72,17 @@ def lab_files(lab: Path, dialect: str) -> Iterator[tuple[str, Path]]:
 
 def _staff_only(lab: Path) -> Iterator[Path]:
     for folder in ("solutions", "hidden"):
-        for kind in ("*.py", "*.md"):           # solutions, and answers to the questions
+        for kind in ("*.py", "*.md"):  # solutions, and answers to the questions
             yield from sorted((lab / folder).rglob(kind))
 
 
-def export(root: Path, out: Path, labs: Sequence[str] = (), dialect: str = "beta1",
-           wheel: Path | None = None) -> Export:
+def export(
+    root: Path,
+    out: Path,
+    labs: Sequence[str] = (),
+    dialect: str = "beta1",
+    wheel: Path | None = None,
+) -> Export:
     """Write the students' repository of the staff's at `root` to `out`, which must be new or empty.
 
     Raises SpecError for what cannot be exported, MarkerError for markers that are not in order.
@@ -93,33 +106,43 @@ def export(root: Path, out: Path, labs: Sequence[str] = (), dialect: str = "beta
             if path.suffix == ".py":
                 text, found = split_file(path)
                 if file in KERNELS.values() and not found:
-                    raise SpecError(f"labs/{name}/{file} has no solution between markers: it "
-                                    "would be published as it is")
+                    raise SpecError(
+                        f"labs/{name}/{file} has no solution between markers: it "
+                        "would be published as it is"
+                    )
                 ast.parse(text, f"{name}/{file}")
                 regions += found
                 secret += [(f"{r.file}:{r.line}", r.lines) for r in found]
             given.append(text)
             files[f"labs/{name}/{file}"] = text.encode()
-        for tour in sorted((root / "notebooks").glob(f"{name}*.ipynb")):    # in both dialects
+        for tour in sorted((root / "notebooks").glob(f"{name}*.ipynb")):  # in both dialects
             files[f"notebooks/{tour.name}"] = tour.read_bytes()
-        editable += [f"labs/{name}/{file}" for file in (*lab.editable, "writeup.md",
-                                                        KERNELS[dialect])
-                     if f"labs/{name}/{file}" in files]
-        secret += [(f"{name}/{p.parent.name}/{p.name}",
-                    tuple(p.read_text(encoding="utf-8").splitlines()))
-                   for p in _staff_only(root / "labs" / name)]
-        for other in KERNELS.values():                  # solutions of the dialect that stays here
+        editable += [
+            f"labs/{name}/{file}"
+            for file in (*lab.editable, "writeup.md", KERNELS[dialect])
+            if f"labs/{name}/{file}" in files
+        ]
+        secret += [
+            (f"{name}/{p.parent.name}/{p.name}", tuple(p.read_text(encoding="utf-8").splitlines()))
+            for p in _staff_only(root / "labs" / name)
+        ]
+        for other in KERNELS.values():  # solutions of the dialect that stays here
             if (root / "labs" / name / other).is_file():
-                secret += [(f"{r.file}:{r.line}", r.lines)
-                           for r in split_file(root / "labs" / name / other)[1]]
+                secret += [
+                    (f"{r.file}:{r.line}", r.lines)
+                    for r in split_file(root / "labs" / name / other)[1]
+                ]
     bring_linked(root, files)
     version = wheel.name.split("-")[1] if wheel is not None else nkisim.__version__
     files[".github/workflows/classroom.yml"] = classroom(labs or names, dialect, version).encode()
     for target, source in TEMPLATES.items():
         text = (TEMPLATE / source).read_text(encoding="utf-8")
-        for name, value in (("{version}", version), ("{dialect}", dialect),
-                            ("{kernels}", KERNELS[dialect]), ("{tour}", tour_of(
-                                (labs or names)[0], dialect))):
+        for name, value in (
+            ("{version}", version),
+            ("{dialect}", dialect),
+            ("{kernels}", KERNELS[dialect]),
+            ("{tour}", tour_of((labs or names)[0], dialect)),
+        ):
             text = text.replace(name, value)
         files[target] = text.encode()
     files["LICENSE"] = (root / "LICENSE").read_bytes()
@@ -145,17 +168,22 @@ def classroom(labs: Sequence[str], dialect: str = "beta1", version: str = "0") -
     """Return the workflow for GitHub Classroom: a check a lab, reported together."""
     steps, results = [], []
     for lab in labs:
-        steps.append(f"      - name: {lab}\n        id: {lab}\n"
-                     "        uses: classroom-resources/autograding-command-grader@v1\n"
-                     f"        with:\n          test-name: {lab}\n"
-                     f"          command: python -m labkit simulate {lab} "
-                     f"--dialect {dialect}\n"
-                     "          timeout: 10\n          max-score: 1")
-        results.append(f"          {lab.upper()}_RESULTS: "
-                       f'"${{{{ steps.{lab}.outputs.result }}}}"')
+        steps.append(
+            f"      - name: {lab}\n        id: {lab}\n"
+            "        uses: classroom-resources/autograding-command-grader@v1\n"
+            f"        with:\n          test-name: {lab}\n"
+            f"          command: python -m labkit simulate {lab} "
+            f"--dialect {dialect}\n"
+            "          timeout: 10\n          max-score: 1"
+        )
+        results.append(f'          {lab.upper()}_RESULTS: "${{{{ steps.{lab}.outputs.result }}}}"')
     text = (TEMPLATE / "classroom.yml").read_text(encoding="utf-8")
-    for name, value in (("{steps}", "\n".join(steps)), ("{results}", "\n".join(results)),
-                        ("{runners}", ",".join(labs)), ("{version}", version)):
+    for name, value in (
+        ("{steps}", "\n".join(steps)),
+        ("{results}", "\n".join(results)),
+        ("{runners}", ",".join(labs)),
+        ("{version}", version),
+    ):
         text = text.replace(name, value)
     return text
 
@@ -168,27 +196,51 @@ def unix(data: bytes) -> bytes:
     return data if b"\0" in data else data.replace(b"\r\n", b"\n")
 
 
-def manifest(files: dict[str, bytes], editable: Sequence[str], dialect: str, version: str
-             ) -> bytes:
+def manifest(files: dict[str, bytes], editable: Sequence[str], dialect: str, version: str) -> bytes:
     """Return starter.json: the version, and the hash of every file that staff may replace."""
-    document = {"schema": SCHEMA, "schema_version": 1, "version": version,
-                "dialect": dialect, "editable": sorted(set(editable)),
-                "files": {name: hashlib.sha256(data).hexdigest()
-                          for name, data in sorted(files.items())}}
+    document = {
+        "schema": SCHEMA,
+        "schema_version": 1,
+        "version": version,
+        "dialect": dialect,
+        "editable": sorted(set(editable)),
+        "files": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())},
+    }
     return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode()
 
 
 def commit(folder: Path) -> str:
     """Make the export a git repository with one commit, the same on every run; return its id."""
-    env = {**os.environ, "GIT_AUTHOR_DATE": DATE, "GIT_COMMITTER_DATE": DATE,
-           "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+    env = {
+        **os.environ,
+        "GIT_AUTHOR_DATE": DATE,
+        "GIT_COMMITTER_DATE": DATE,
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_SYSTEM": os.devnull,
+    }
     for name, value in (("NAME", "course staff"), ("EMAIL", "staff@example.invalid")):
         env[f"GIT_AUTHOR_{name}"] = env[f"GIT_COMMITTER_{name}"] = value
 
     def git(*args: str) -> str:
-        return subprocess.run(["git", "-C", str(folder), "-c", "core.autocrlf=false",
-                               "-c", "core.fileMode=false", "-c", "commit.gpgSign=false", *args],
-                              check=True, env=env, text=True, capture_output=True).stdout.strip()
+        return subprocess.run(
+            [
+                "git",
+                "-C",
+                str(folder),
+                "-c",
+                "core.autocrlf=false",
+                "-c",
+                "core.fileMode=false",
+                "-c",
+                "commit.gpgSign=false",
+                *args,
+            ],
+            check=True,
+            env=env,
+            text=True,
+            capture_output=True,
+        ).stdout.strip()
+
     git("init", "-q", "-b", "main", "--template=")
     git("add", "-A")
     git("commit", "-q", "-m", "The labs")
@@ -202,7 +254,7 @@ def build_wheel(root: Path, out: Path) -> Path:
     starter because the version that it is pinned to is another one.
     Raises SpecError if the build fails, with the last lines of what it said.
     """
-    env = {**os.environ, "SOURCE_DATE_EPOCH": "946684800"}      # what DATE is, in seconds
+    env = {**os.environ, "SOURCE_DATE_EPOCH": "946684800"}  # what DATE is, in seconds
     with tempfile.TemporaryDirectory(prefix="labkit-build-") as scratch:
         copy = Path(scratch) / "src"
         ignore = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.pyc")
@@ -215,10 +267,21 @@ def build_wheel(root: Path, out: Path) -> Path:
             hasher.update(path.relative_to(copy).as_posix().encode() + b"\0" + path.read_bytes())
         project = (copy / "pyproject.toml").read_text(encoding="utf-8")
         (copy / "pyproject.toml").write_text(
-            re.sub(r'^version = "([^"+]+)"', rf'version = "\1+s{hasher.hexdigest()[:8]}"', project,
-                   count=1, flags=re.M), encoding="utf-8")
-        done = subprocess.run([sys.executable, "-m", "build", "--wheel", "--outdir", str(out),
-                               str(copy)], env=env, text=True, capture_output=True)
+            re.sub(
+                r'^version = "([^"+]+)"',
+                rf'version = "\1+s{hasher.hexdigest()[:8]}"',
+                project,
+                count=1,
+                flags=re.M,
+            ),
+            encoding="utf-8",
+        )
+        done = subprocess.run(
+            [sys.executable, "-m", "build", "--wheel", "--outdir", str(out), str(copy)],
+            env=env,
+            text=True,
+            capture_output=True,
+        )
     if done.returncode:
         last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])
         if last.endswith("No module named build"):
@@ -237,20 +300,39 @@ def _plain(source: str, target: str) -> str:
 def starter(argv: Sequence[str] | None = None) -> int:
     """Export the students' repository and prove that no solution is in it."""
     parser = argparse.ArgumentParser(prog="nox -s starter --", description=starter.__doc__)
-    parser.add_argument("--lab", action="append", default=[], metavar="NAME",
-                        help="export only this lab (may be repeated; default: all)")
-    parser.add_argument("--dialect", choices=tuple(KERNELS), default="beta1",
-                        help="the dialect that students write (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=Path("dist") / "starter", metavar="DIR",
-                        help="where to, a new or empty folder (default: %(default)s)")
+    parser.add_argument(
+        "--lab",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="export only this lab (may be repeated; default: all)",
+    )
+    parser.add_argument(
+        "--dialect",
+        choices=tuple(KERNELS),
+        default="beta1",
+        help="the dialect that students write (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("dist") / "starter",
+        metavar="DIR",
+        help="where to, a new or empty folder (default: %(default)s)",
+    )
     parser.add_argument("--no-git", action="store_true", help="write files, make no repository")
-    parser.add_argument("--no-wheel", action="store_true",
-                        help="leave out the simulator's wheel: students install it from an index")
+    parser.add_argument(
+        "--no-wheel",
+        action="store_true",
+        help="leave out the simulator's wheel: students install it from an index",
+    )
     args = parser.parse_args(argv)
     root = Path(__file__).resolve().parents[3]
     if not (root / "labs").is_dir():
-        raise SpecError("starters are exported from the staff's repository; run nox -s starter "
-                        "there, not from an installed package")
+        raise SpecError(
+            "starters are exported from the staff's repository; run nox -s starter "
+            "there, not from an installed package"
+        )
     with tempfile.TemporaryDirectory(prefix="labkit-wheel-") as scratch:
         wheel = None if args.no_wheel else build_wheel(root, Path(scratch))
         try:
@@ -265,6 +347,8 @@ def starter(argv: Sequence[str] | None = None) -> int:
         print(f"{len(made.leaks)} leaks: do not publish {args.out}", file=sys.stderr)
         return 1
     steps = {(r.file, r.step) for r in made.regions}
-    print(f"{args.out}: {len(made.regions)} solutions of {len(steps)} steps were taken out, "
-          "and none of their lines or statements is left in any file or commit")
+    print(
+        f"{args.out}: {len(made.regions)} solutions of {len(steps)} steps were taken out, "
+        "and none of their lines or statements is left in any file or commit"
+    )
     return 0

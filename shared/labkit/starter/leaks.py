@@ -5,6 +5,7 @@ not give away elsewhere in what students are meant to have. A fingerprint is a s
 solution with its names replaced by their order of appearance: renaming hides no leak. Wheels and
 archives in the export are opened, and every object in the git history of the export is read.
 """
+
 from __future__ import annotations
 
 import ast
@@ -18,12 +19,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-SIGNIFICANT = 16            # characters from which a line says something
-WORDS, PROSE = 5, 8         # names and numbers of a line of code, words of one of prose
+SIGNIFICANT = 16  # characters from which a line says something
+WORDS, PROSE = 5, 8  # names and numbers of a line of code, words of one of prose
 #: lines of one solution in a file of the simulator's wheel that are no coincidence: that code is
 #: written apart from the labs, and calls the same functions
 TOGETHER = 3
-#: AST nodes from which the shape of a statement is one that two people do not write by chance
+#: AST nodes of a statement; two statements of that size with the same shape are no coincidence
 LARGE = 28
 _CODE_BLOCK = re.compile(r"^```(?:python|py)?\n(.*?)^```", re.M | re.S)
 
@@ -60,7 +61,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _says_something(line: str) -> bool:
-    """Tell whether a line of a solution is one that nobody else writes by chance."""
+    """Return whether a line of a solution is too long to be a coincidence."""
     words = len(re.findall(r"[A-Za-z_]\w*|\d+", line))
     prose = line.lstrip().startswith(("#", '"', "'"))
     return words >= (PROSE if prose else WORDS)
@@ -102,6 +103,7 @@ def fingerprints(code: str) -> dict[str, int]:
 def _dedent(lines: Iterable[str]) -> str:
     """Return the lines of a region as code that parses by itself."""
     import textwrap
+
     body = textwrap.indent(textwrap.dedent("\n".join(lines)), "    ")
     return f"def _f():\n{body}\n"
 
@@ -122,7 +124,7 @@ def secrets_of(regions: Iterable[tuple[str, tuple[str, ...]]], given: Iterable[s
         code = _dedent(body)
         whole = set(fingerprints(code).items())
         for shape, at in whole:
-            if at > 1 and shape not in known_shapes:        # line 1 is our own wrapper
+            if at > 1 and shape not in known_shapes:  # line 1 is our own wrapper
                 shapes.setdefault(shape, place)
     return Secrets(lines, shapes)
 
@@ -156,9 +158,12 @@ def files_of(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 def history_of(folder: Path) -> Iterator[tuple[str, bytes]]:
     """Yield every object of a repository that git has, reachable or not."""
+
     def git(*args: str) -> bytes:
-        return subprocess.run(["git", "-C", str(folder), *args], check=True,
-                              capture_output=True).stdout
+        return subprocess.run(
+            ["git", "-C", str(folder), *args], check=True, capture_output=True
+        ).stdout
+
     listing = git("cat-file", "--batch-check", "--batch-all-objects").decode()
     names = {}
     for line in git("rev-list", "--objects", "--all").decode().splitlines():
@@ -167,8 +172,9 @@ def history_of(folder: Path) -> Iterator[tuple[str, bytes]]:
     for line in listing.splitlines():
         id, kind, _ = line.split()
         if kind in ("blob", "commit", "tag"):
-            yield from _members(f"git {kind} {id[:12]} {names.get(id, '')}".strip(),
-                                git("cat-file", kind, id))
+            yield from _members(
+                f"git {kind} {id[:12]} {names.get(id, '')}".strip(), git("cat-file", kind, id)
+            )
 
 
 def find_leaks(folder: Path, secrets: Secrets) -> list[Leak]:
@@ -178,19 +184,24 @@ def find_leaks(folder: Path, secrets: Secrets) -> list[Leak]:
         if b"\0" in data[:4096] and not name.endswith((".py", ".md", ".pyc")):
             continue
         text = data.decode("utf-8", "replace")
-        if name.endswith((".ipynb", ".json")):          # lines of code are strings there
+        if name.endswith((".ipynb", ".json")):  # lines of code are strings there
             text += "\n" + text.replace("\\n", "\n").replace('"', "\n")
         found = [line for line in dict.fromkeys(_lines(text)) if line in secrets.lines]
         places = [secrets.lines[line] for line in found]
         least = TOGETHER if ".whl!" in name else 1
-        leaks += [Leak(name, f"the line {line!r} of {place}")
-                  for line, place in zip(found, places) if places.count(place) >= least]
+        leaks += [
+            Leak(name, f"the line {line!r} of {place}")
+            for line, place in zip(found, places)
+            if places.count(place) >= least
+        ]
         codes = [text] if ".py" in name or name.startswith("git") else []
         codes += _CODE_BLOCK.findall(text) if not codes else []
         for code in codes:
-            leaks += [Leak(f"{name}:{at}", f"a statement of the shape of one of "
-                                           f"{secrets.shapes[shape]}")
-                      for shape, at in fingerprints(code).items() if shape in secrets.shapes]
+            leaks += [
+                Leak(f"{name}:{at}", f"a statement of the shape of one of {secrets.shapes[shape]}")
+                for shape, at in fingerprints(code).items()
+                if shape in secrets.shapes
+            ]
         if name.endswith(".pyc"):
-            leaks.append(Leak(name, "compiled Python, which nobody can look through"))
+            leaks.append(Leak(name, "compiled Python, which cannot be reviewed"))
     return leaks

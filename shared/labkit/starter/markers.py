@@ -8,6 +8,7 @@
 stub, which raises a sentence with both. Whatever is not exactly this (an END without a BEGIN, a
 region in a region, an unknown key) is an error with its line: a typo must not publish an answer.
 """
+
 from __future__ import annotations
 
 import re
@@ -77,7 +78,9 @@ def split(text: str, file: str) -> tuple[str, list[Region]]:
         found = _MARKER.match(line)
         if not found:
             if _ALMOST.search(line):
-                raise MarkerError(f"{place}: this looks like a marker and is none: {line.strip()}")
+                raise MarkerError(
+                    f"{place}: this looks like a marker but is not one: {line.strip()}"
+                )
             (inside if begun else kept).append(line)
             continue
         indent, word, rest = found.groups()

@@ -3,6 +3,7 @@
 A starter of one lab has no link that leads nowhere: where its handout refers to a section of
 another lab's, that section comes along as a page of its own.
 """
+
 from __future__ import annotations
 
 import posixpath
@@ -32,11 +33,15 @@ def bring_linked(root: Path, files: dict[str, bytes]) -> None:
             if not target or re.match(r"\w+:", link) or path in files:
                 continue
             if not (root / path).is_file() or not (anchor or path.endswith(".svg")):
-                raise SpecError(f"{page} links to {link}, which is not in the export: link to a "
-                                "figure, or to a section of a page (PAGE.md#section)")
+                raise SpecError(
+                    f"{page} links to {link}, which is not in the export: link to a "
+                    "figure, or to a section of a page (PAGE.md#section)"
+                )
             if anchor:
-                source, path = path, f"docs/{posixpath.basename(posixpath.dirname(path))}-" \
-                                     f"{anchor}.md"
+                source, path = (
+                    path,
+                    f"docs/{posixpath.basename(posixpath.dirname(path))}-{anchor}.md",
+                )
                 if path not in files:
                     files[path] = section(root, source, anchor).encode()
                     todo.append(path)
@@ -57,8 +62,8 @@ def section(root: Path, page: str, anchor: str) -> str:
     headings = list(_HEADING.finditer(text))
     for k, head in enumerate(headings):
         if slug(head[2]) == anchor:
-            end = next((h.start() for h in headings[k + 1:] if len(h[1]) <= len(head[1])), None)
-            body = text[head.end():end].strip()
+            end = next((h.start() for h in headings[k + 1 :] if len(h[1]) <= len(head[1])), None)
+            body = text[head.end() : end].strip()
             break
     else:
         raise SpecError(f"{page} has no section #{anchor}")
@@ -67,7 +72,9 @@ def section(root: Path, page: str, anchor: str) -> str:
         target, mark, place = link[1].partition("#")
         if re.match(r"\w+:", link[1]):
             return link[0]
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(page), target)) if target \
-            else page
+        path = (
+            posixpath.normpath(posixpath.join(posixpath.dirname(page), target)) if target else page
+        )
         return f"]({posixpath.relpath(path, 'docs')}{mark}{place})"
+
     return f"# {head[2]}\n\n{_LINK.sub(turned, body)}\n"

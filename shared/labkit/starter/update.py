@@ -1,8 +1,9 @@
 """`labkit update SOURCE`: bring staff's fixes into a student's repository.
 
 The manifest of the starter says which files are the student's. Those are never touched. A staff
-file that the student has changed is kept beside the new one, as NAME.yours.
+file that the student has changed is kept next to the new one, as NAME.yours.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -21,18 +22,19 @@ from typing import Any
 from ..spec import SpecError
 from .export import MANIFEST, SCHEMA, unix
 
-LARGEST = 200 << 20         # bytes of a download
+LARGEST = 200 << 20  # bytes of a download
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return starter.json of a folder; raise SpecError if it is none."""
+    """Return starter.json of a folder; raise SpecError if it is not one."""
     try:
         document = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         good = document["schema"] == SCHEMA and document["schema_version"] == 1
         names = [*document["files"], *document["editable"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SpecError(f"{folder} is no starter repository: {MANIFEST} cannot be read "
-                        f"({error})") from None
+        raise SpecError(
+            f"{folder} is no starter repository: {MANIFEST} cannot be read ({error})"
+        ) from None
     if not good:
         raise SpecError(f"{folder / MANIFEST} is of another version of labkit")
     for name in names:
@@ -64,10 +66,11 @@ def opened(source: str) -> Iterator[Path]:
             raise SpecError("an update comes over https, not http")
         try:
             with zipfile.ZipFile(archive) as file:
-                file.extractall(Path(scratch) / "new")      # it cuts .. and absolute names off
+                file.extractall(Path(scratch) / "new")  # it cuts .. and absolute names off
         except (OSError, zipfile.BadZipFile) as error:
-            raise SpecError(f"{source} is neither a folder nor a .zip of a starter ({error})"
-                            ) from None
+            raise SpecError(
+                f"{source} is neither a folder nor a .zip of a starter ({error})"
+            ) from None
         found = sorted((Path(scratch) / "new").rglob(MANIFEST), key=lambda p: len(p.parts))
         if not found:
             raise SpecError(f"{source} has no {MANIFEST}: it is no starter repository")

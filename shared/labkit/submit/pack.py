@@ -1,8 +1,9 @@
 """`nox -s submit -- LAB`: pack what a lab asks for, check it, and say what is missing.
 
 The check is the tester's, on the cases that students have: the grader runs hidden ones as well, on
-a seed that nobody knows. The archive has the same bytes for the same files.
+a secret seed. The archive has the same bytes for the same files.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -40,13 +41,15 @@ def problems_of(lab: Lab) -> list[str]:
         except (SyntaxError, ValueError) as error:
             line, said = getattr(error, "lineno", 1), getattr(error, "msg", error)
             found.append(f"{name}:{line} is not Python: {said}")
-        found += [f"{f['file']}:{f['line']} {f['what']}: kernels need neither, and staff will look"
-                  for f in find_flags(name, source.decode("utf-8", "replace"))]
+        found += [
+            f"{f['file']}:{f['line']} {f['what']}: kernels need neither, and staff will look"
+            for f in find_flags(name, source.decode("utf-8", "replace"))
+        ]
     return found
 
 
 def archive(lab: Lab) -> bytes:
-    """Return the archive that is handed in: the editable files and the writeup, and no more."""
+    """Return the archive to submit: the editable files and the writeup only."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
         for name in (*lab.handed_in, "writeup.md", "writeup.pdf"):
@@ -64,13 +67,26 @@ def submit(argv: Sequence[str] | None = None) -> int:
     names, load = known_labs()
     parser = argparse.ArgumentParser(prog="nox -s submit --", description=submit.__doc__)
     parser.add_argument("lab", help=f"one of {', '.join(names)}")
-    parser.add_argument("--out", type=Path, default=FOLDER, metavar="DIR",
-                        help="where the archive goes (default: %(default)s)")
-    parser.add_argument("--results", type=Path, metavar="FILE",
-                        help=f"what the writeup is held against (default: {RESULTS} here, at the "
-                             "top, and in the lab's folder: testers write where they are started)")
-    parser.add_argument("--dialect", choices=DIALECTS, default=course_dialect() or "beta1",
-                        help="of the kernels that are handed in (default: %(default)s)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=FOLDER,
+        metavar="DIR",
+        help="where the archive goes (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        metavar="FILE",
+        help=f"what the writeup is held against (default: {RESULTS} here, at the "
+        "top, and in the lab's folder: testers write where they are started)",
+    )
+    parser.add_argument(
+        "--dialect",
+        choices=DIALECTS,
+        default=course_dialect() or "beta1",
+        help="of the submitted kernels (default: %(default)s)",
+    )
     parser.add_argument("--no-check", action="store_true", help="pack without running the cases")
     parser.add_argument("--to", metavar="URL", help="send it to the contest's live server")
     parser.add_argument("--student", metavar="NAME", help="your name there")
@@ -88,8 +104,13 @@ def submit(argv: Sequence[str] | None = None) -> int:
         missing += _run(lab, console)
     writeup = lab.folder / "writeup.md"
     if writeup.is_file():
-        places = [args.results] if args.results else dict.fromkeys(
-            folder / RESULTS for folder in (Path(), lab.folder.parents[1], lab.folder))
+        places = (
+            [args.results]
+            if args.results
+            else dict.fromkeys(
+                folder / RESULTS for folder in (Path(), lab.folder.parents[1], lab.folder)
+            )
+        )
         missing += check_writeup(writeup, places, lab.name)
     elif not (lab.folder / "writeup.pdf").is_file():
         missing.append("writeup.md (or writeup.pdf) is missing")
@@ -98,10 +119,15 @@ def submit(argv: Sequence[str] | None = None) -> int:
     path.write_bytes(archive(lab))
     for line in missing:
         console.print(f"[yellow]missing[/] {escape(line)}", highlight=False, soft_wrap=True)
-    console.print(f"packed {path}: hand in this file" if not missing else
-                  f"packed {path} as it is; {len(missing)} things are missing", highlight=False)
+    console.print(
+        f"packed {path}: hand in this file"
+        if not missing
+        else f"packed {path} as it is; {len(missing)} things are missing",
+        highlight=False,
+    )
     if args.to:
         from .send import send
+
         return send(console, args.to, args.student, args.token_file, path.read_bytes())
     return 1 if missing else 0
 
@@ -109,9 +135,14 @@ def submit(argv: Sequence[str] | None = None) -> int:
 def _run(lab: Lab, console: object) -> list[str]:
     """Run the quick cases; return what does not pass."""
     from rich.console import Console
+
     assert isinstance(console, Console)
-    runs = [(case, target) for case in lab.cases for target in FLEET_TARGETS
-            if "quick" in case.fleets and target in case.targets]
+    runs = [
+        (case, target)
+        for case in lab.cases
+        for target in FLEET_TARGETS
+        if "quick" in case.fleets and target in case.targets
+    ]
     outcomes = []
     with progress(console) as bar:
         task = bar.add_task(lab.name, total=len(runs))
@@ -121,5 +152,3 @@ def _run(lab: Lab, console: object) -> list[str]:
     show_failures(console, outcomes)
     show_steps(console, lab, outcomes)
     return [f"{o.case.name} on {o.target}: {o.status}" for o in outcomes if o.status != PASSED]
-
-

@@ -1,6 +1,8 @@
 """Send a packed lab to the contest's live server, and wait for what it says."""
+
 from __future__ import annotations
 
+import http.client
 import json
 import time
 import urllib.error
@@ -18,8 +20,11 @@ from ..spec import SpecError
 
 def ask(url: str, student: str, token: str, signed: bytes, body: bytes | None) -> dict[str, Any]:
     """Return the server's answer; raise SpecError with its own words if it refuses."""
-    request = urllib.request.Request(url, data=body, headers={
-        **headers(token, student, signed), "Content-Type": "application/octet-stream"})
+    request = urllib.request.Request(
+        url,
+        data=body,
+        headers={**headers(token, student, signed), "Content-Type": "application/octet-stream"},
+    )
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return dict(json.load(answer))
@@ -29,7 +34,7 @@ def ask(url: str, student: str, token: str, signed: bytes, body: bytes | None) -
         except (ValueError, LookupError, TypeError):
             said = error.reason
         raise SpecError(f"the server says: {said}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise SpecError(f"{url} cannot be reached: {error}") from None
 
 
@@ -42,7 +47,7 @@ def send(console: Console, url: str, student: str, token_file: Path, data: bytes
         token = token_file.read_text(encoding="utf-8-sig").strip()
     except OSError as error:
         raise SpecError(f"{token_file} cannot be read: {error}") from None
-    except UnicodeDecodeError:          # `>` of Windows PowerShell writes UTF-16
+    except UnicodeDecodeError:  # `>` of Windows PowerShell writes UTF-16
         raise SpecError(f"{token_file} is not UTF-8; save it as UTF-8") from None
     base = url.rstrip("/")
     number = ask(f"{base}/submit", student, token, data, data)["id"]
@@ -54,9 +59,14 @@ def send(console: Console, url: str, student: str, token_file: Path, data: bytes
         with console.status(f"{found['state']}, {found['before']} before it"):
             time.sleep(2)
     for line in found["lines"]:
-        console.print(f"{line['points']:g} of {line['of']:g}  {escape(line['text'])}: "
-                      f"{escape(line['why'])}", highlight=False, soft_wrap=True)
-    console.print(f"{found['points']:g} of {found['of']:g} points"
-                  + (f": {escape(found['problem'])}" if found.get("problem") else ""),
-                  highlight=False)
+        console.print(
+            f"{line['points']:g} of {line['of']:g}  {escape(line['text'])}: {escape(line['why'])}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    console.print(
+        f"{found['points']:g} of {found['of']:g} points"
+        + (f": {escape(found['problem'])}" if found.get("problem") else ""),
+        highlight=False,
+    )
     return 0 if found["points"] == found["of"] else 1

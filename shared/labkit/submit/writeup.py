@@ -10,6 +10,7 @@ recorded, to the digits that are written. A time that is not said to be predicte
 the record says which, is an error too; so are questions that are left as they were. A figure that
 was worked out from others stands between backticks. Lines that begin with > are not looked at.
 """
+
 from __future__ import annotations
 
 import json
@@ -20,12 +21,17 @@ from typing import Any
 
 TODO = "(your answer)"
 #: Counts by the names that they are quoted by: those of the record, and that of the tables.
-_COUNTS = {**{name: name for name in ("dma_transfers", "hbm_read_bytes", "hbm_write_bytes")},
-           "dma_transfer_count": "dma_transfers"}
-_TIME = re.compile(r"(predicted|measured)?\s*(?:at\s+)?(\d[\d,]*(?:\.\d+)?)\s*(us|µs|μs|ms)\b"
-                   r"[^()\n]*\(([\w.-]+),\s*(trn\d)\)")
-_COUNT = re.compile(r"(\d[\d,]*)[^()\n]*\((" + "|".join(_COUNTS)
-                    + r")\s+of\s+([\w.-]+),\s*(trn\d)\)")
+_COUNTS = {
+    **{name: name for name in ("dma_transfers", "hbm_read_bytes", "hbm_write_bytes")},
+    "dma_transfer_count": "dma_transfers",
+}
+_TIME = re.compile(
+    r"(predicted|measured)?\s*(?:at\s+)?(\d[\d,]*(?:\.\d+)?)\s*(us|µs|μs|ms)\b"
+    r"[^()\n]*\(([\w.-]+),\s*(trn\d)\)"
+)
+_COUNT = re.compile(
+    r"(\d[\d,]*)[^()\n]*\((" + "|".join(_COUNTS) + r")\s+of\s+([\w.-]+),\s*(trn\d)\)"
+)
 _CODE = re.compile(r"`[^`]*`")
 _LOOSE = re.compile(r"(\d[\d,]*(?:\.\d+)?)\s*(us|µs|μs|ms)\b")
 
@@ -42,10 +48,10 @@ def recorded(path: Path, lab: str) -> Iterator[dict[str, Any]]:
 
 
 def _agrees(text: str, value: float) -> bool:
-    """Tell whether a written number is `value`, rounded to the digits that are written."""
+    """Return whether a written number is `value`, rounded to the digits that are written."""
     plain = text.replace(",", "")
     digits = len(plain.partition(".")[2])
-    return abs(float(plain) - value) <= 0.5 * 10 ** -digits + 1e-9
+    return abs(float(plain) - value) <= 0.5 * 10**-digits + 1e-9
 
 
 def check_writeup(path: Path, results: Iterable[Path], lab: str) -> list[str]:
@@ -59,7 +65,7 @@ def check_writeup(path: Path, results: Iterable[Path], lab: str) -> list[str]:
     for number, line in enumerate(text.splitlines(), 1):
         place = f"{path.name}:{number}"
         if line.startswith(">"):
-            continue                    # what staff say
+            continue  # what staff say
         if TODO in line:
             found.append(f"{place}: a question without an answer")
         quoted = [m.span(2) for m in _TIME.finditer(line)]
@@ -67,29 +73,40 @@ def check_writeup(path: Path, results: Iterable[Path], lab: str) -> list[str]:
             found += _time(place, match, cases)
         for match in _COUNT.finditer(line):
             count, name, case, target = match.groups()
-            values = {c["stats"].get(_COUNTS[name]) for c in cases if c["case"] == case
-                      and c["target"] == target and isinstance(c.get("stats"), dict)}
+            values = {
+                c["stats"].get(_COUNTS[name])
+                for c in cases
+                if c["case"] == case and c["target"] == target and isinstance(c.get("stats"), dict)
+            }
             found += _verdict(place, count, f"{name} of {case} on {target}", values, 1.0)
         plain = _CODE.sub(lambda code: " " * len(code.group()), line)
         for match in _LOOSE.finditer(plain):
             if match.span(1) not in quoted and not line.lstrip().startswith("|"):
-                found.append(f"{place}: {match.group()} of which case? Write (CASE, TARGET) after "
-                             "it, such as (transpose_1024x512, trn2); a figure that you worked "
-                             f"out yourself goes between backticks: `{match.group()}`")
+                found.append(
+                    f"{place}: {match.group()} of which case? Write (CASE, TARGET) after "
+                    "it, such as (transpose_1024x512, trn2); a figure that you worked "
+                    f"out yourself goes between backticks: `{match.group()}`"
+                )
     return found
 
 
 def _time(place: str, match: re.Match[str], cases: list[dict[str, Any]]) -> list[str]:
     kind, value, unit, case, target = match.groups()
-    mine = [c for c in cases if c.get("case") == case and c.get("target") == target
-            and c.get("latency_us")]
+    mine = [
+        c
+        for c in cases
+        if c.get("case") == case and c.get("target") == target and c.get("latency_us")
+    ]
     values = {v for c in mine for v in c["latency_us"].values()}
-    found = _verdict(place, value, f"the latency of {case} on {target}", values,
-                     1000.0 if unit == "ms" else 1.0)
+    found = _verdict(
+        place, value, f"the latency of {case} on {target}", values, 1000.0 if unit == "ms" else 1.0
+    )
     kinds = {c.get("latency_kind") for c in mine}
     if not found and kinds and kind not in kinds:
-        found.append(f"{place}: {value} {unit} is a {' and a '.join(sorted(map(str, kinds)))} "
-                     "time: write so before the figure")
+        found.append(
+            f"{place}: {value} {unit} is a {' and a '.join(sorted(map(str, kinds)))} "
+            "time: write so before the figure"
+        )
     return found
 
 
@@ -99,5 +116,7 @@ def _verdict(place: str, text: str, what: str, values: set[Any], scale: float) -
         return [f"{place}: {text} is said to be {what}, but no run of yours recorded that"]
     if any(_agrees(text, v / scale) for v in numbers):
         return []
-    return [f"{place}: {text} is said to be {what}; your runs recorded "
-            + ", ".join(f"{v / scale:,.6g}" for v in numbers[-3:])]
+    return [
+        f"{place}: {text} is said to be {what}; your runs recorded "
+        + ", ".join(f"{v / scale:,.6g}" for v in numbers[-3:])
+    ]

@@ -1,4 +1,5 @@
 """Real time series servers for tests: InfluxDB 1 and VictoriaMetrics (the v2 write path)."""
+
 from __future__ import annotations
 
 import json
@@ -38,14 +39,16 @@ class Program:
         raise NotImplementedError
 
     def get(self, path: str, **query: str) -> bytes:
-        with urllib.request.urlopen(f"{self.url}/{path}?{urllib.parse.urlencode(query)}",
-                                    timeout=10) as answer:
+        with urllib.request.urlopen(
+            f"{self.url}/{path}?{urllib.parse.urlencode(query)}", timeout=10
+        ) as answer:
             return answer.read()
 
     def start(self) -> None:
         log = open(self.folder / "log", "ab")
-        self.process = subprocess.Popen(self.command(), stdout=log, stderr=log,
-                                        start_new_session=True)
+        self.process = subprocess.Popen(
+            self.command(), stdout=log, stderr=log, start_new_session=True
+        )
         for _ in range(300):
             try:
                 urllib.request.urlopen(f"{self.url}/{self.alive}", timeout=1).read()
@@ -76,7 +79,8 @@ class Influx1(Program):
             f'[meta]\n  dir = "{self.folder}/meta"\n'
             f'[data]\n  dir = "{self.folder}/data"\n  wal-dir = "{self.folder}/wal"\n'
             f'  wal-fsync-delay = "0s"\n'
-            f'[http]\n  bind-address = "127.0.0.1:{self.port}"\n  log-enabled = false\n')
+            f'[http]\n  bind-address = "127.0.0.1:{self.port}"\n  log-enabled = false\n'
+        )
         return ["influxd", "-config", str(config)]
 
     def create(self, database: str) -> None:
@@ -101,9 +105,13 @@ class Victoria(Program):
 
     def command(self) -> list[str]:
         # a point that is sent twice is kept once, as InfluxDB does by itself
-        return ["victoria-metrics", f"-storageDataPath={self.folder}/vm",
-                f"-httpListenAddr=127.0.0.1:{self.port}", "-dedup.minScrapeInterval=1ms",
-                "-retentionPeriod=100y"]
+        return [
+            "victoria-metrics",
+            f"-storageDataPath={self.folder}/vm",
+            f"-httpListenAddr=127.0.0.1:{self.port}",
+            "-dedup.minScrapeInterval=1ms",
+            "-retentionPeriod=100y",
+        ]
 
     def kill(self) -> None:
         """End it in order: it answers before it has written to disk, and says so in its manual, so
@@ -117,13 +125,18 @@ class Victoria(Program):
         """Return (labels, time in ms) of every sample of p50."""
         self.get("internal/force_flush")
         out = []
-        for line in self.get("api/v1/export", **{"match[]": "latency_p50",
-                                                 "start": "0"}).splitlines():
+        for line in self.get(
+            "api/v1/export", **{"match[]": "latency_p50", "start": "0"}
+        ).splitlines():
             one = json.loads(line)
             out += [(json.dumps(one["metric"], sort_keys=True), t) for t in one["timestamps"]]
         return out
 
 
 def environment(server: Program) -> dict[str, str]:
-    return {**os.environ, "INFLUXDB_V2_URL": server.url, "INFLUXDB_V2_ORG": "class",
-            "INFLUXDB_V2_TOKEN": "not-a-secret"}
+    return {
+        **os.environ,
+        "INFLUXDB_V2_URL": server.url,
+        "INFLUXDB_V2_ORG": "class",
+        "INFLUXDB_V2_TOKEN": "not-a-secret",
+    }

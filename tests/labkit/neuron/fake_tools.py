@@ -2,6 +2,7 @@
 
 They run nothing on any device. FAKE_NEURON_FAIL=NAME makes a command of that name fail.
 """
+
 from __future__ import annotations
 
 import sys
@@ -18,7 +19,9 @@ def option(*names):
 INSTRUCTION = [{{"timestamp": 1000 + 400 * k, "duration": 300, "label": "Vector", "opcode":
                  "TENSOR_TENSOR", "operands": ""}} for k in range(4)]
 """
-LS = COMMON + """
+LS = (
+    COMMON
+    + """
 devices = [{{"neuron_device": 0, "bdf": "00:1e.0", "connected_to": None, "nc_count": 2,
              "memory_size": 34359738368, "neuron_processes": []}}]
 if os.environ.get("FAKE_NEURON_LS") == "2.34":
@@ -28,7 +31,10 @@ if os.environ.get("FAKE_NEURON_LS") == "2.34":
 elif "--json-output" in words:
     print(json.dumps(devices))
 """
-PROFILER = COMMON + """
+)
+PROFILER = (
+    COMMON
+    + """
 NAME = os.path.basename(sys.argv[0])
 if words[0] == "capture":
     n = (option("--profile-nth-exec") or [w for w in words if w.startswith("--profile-nth-exec=")]
@@ -58,6 +64,7 @@ elif words[0] == "view":
     else:
         print(f"View profile at http://localhost:3001/ ({{NAME}}, FAKE)")
 """
+)
 
 
 def put_fakes(folder: Path, *names: str) -> Path:

@@ -1,4 +1,5 @@
 """What runs on a Neuron machine, against fakes of AWS's programs: nothing was run with the real."""
+
 from __future__ import annotations
 
 import json
@@ -9,21 +10,22 @@ from pathlib import Path
 import pytest
 from fake_tools import put_fakes
 
-from labkit import backends
-from labkit.neuron import commands, profiles, tools
-from labkit.neuron.tools import NeuronError
+from labkit.neuron import commands
+from labkit.run import backends, neuron_profiles, neuron_tools
+from labkit.run.neuron_tools import NeuronError
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Neuron machines run Linux")
 
 
 @pytest.fixture
 def fakes(tmp_path, monkeypatch):
-    monkeypatch.setattr(tools, "TOOLS", tmp_path / "nothing")
+    monkeypatch.setattr(neuron_tools, "TOOLS", tmp_path / "nothing")
 
     def put(*names):
         folder = put_fakes(tmp_path / "fakes", *names)
         monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
         return folder
+
     return put
 
 
@@ -38,17 +40,20 @@ def captured(tmp_path):
 def test_devices_in_the_old_and_in_the_announced_format(fakes, monkeypatch, release):
     fakes("neuron-ls")
     monkeypatch.setenv("FAKE_NEURON_LS", release)
-    (device,) = tools.devices()
+    (device,) = neuron_tools.devices()
     assert device["nc_count"] == 2
 
 
 def test_the_newer_profiler_is_taken_where_both_are(fakes):
     fakes("neuron-profile")
-    assert tools.profiler().name == "neuron-profile"
-    assert tools.profiler().tunnel("lab") == "ssh -L 3001:localhost:3001 -L 8086:localhost:8086 lab"
+    assert neuron_tools.profiler().name == "neuron-profile"
+    assert (
+        neuron_tools.profiler().tunnel("lab")
+        == "ssh -L 3001:localhost:3001 -L 8086:localhost:8086 lab"
+    )
     fakes("neuron-explorer")
-    assert tools.profiler().name == "neuron-explorer"
-    assert "-L 3002:localhost:3002" in tools.profiler().tunnel("lab")
+    assert neuron_tools.profiler().name == "neuron-explorer"
+    assert "-L 3002:localhost:3002" in neuron_tools.profiler().tunnel("lab")
 
 
 @pytest.mark.parametrize("tool", ["neuron-profile", "neuron-explorer"])
@@ -56,11 +61,16 @@ def test_a_profile_becomes_files_that_are_read_at_home(fakes, captured, tool, tm
     if tool == "neuron-explorer":
         pytest.importorskip("pyarrow", reason="pyarrow reads Neuron Explorer's Parquet")
     fakes(tool)
-    made = profiles.bring(captured)
-    assert [Path(f).name for f in made] == ["add.neff", "add.ntff", "add.summary.json",
-                                            "add.measured.json"]
+    made = neuron_profiles.bring(captured)
+    assert [Path(f).name for f in made] == [
+        "add.neff",
+        "add.ntff",
+        "add.summary.json",
+        "add.measured.json",
+    ]
     assert json.loads(Path(f"{captured}.summary.json").read_text())["total_time"] == 28.5e-6
     from nkisim import report
+
     measured = report.load_measured(f"{captured}.measured.json")
     assert len(measured.columns["start"]) == 4
     assert measured.head["profile_total_us"] == pytest.approx(28.5)
@@ -68,7 +78,7 @@ def test_a_profile_becomes_files_that_are_read_at_home(fakes, captured, tool, tm
 
 def test_without_a_tool_the_profile_is_kept_and_why_is_said(fakes, captured, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    made = profiles.bring(captured)
+    made = neuron_profiles.bring(captured)
     assert made[:2] == [f"{captured}.neff", f"{captured}.ntff"]
     assert all("aws-neuronx-tools" in text for text in made[2:])
 
@@ -77,7 +87,7 @@ def test_a_tool_that_fails_is_one_sentence(fakes, captured, monkeypatch):
     fakes("neuron-profile")
     monkeypatch.setenv("FAKE_NEURON_FAIL", "view")
     with pytest.raises(NeuronError, match="neuron-profile failed .*nrt_init failed: no device"):
-        profiles.summary(Path(f"{captured}.neff"), Path(f"{captured}.ntff"))
+        neuron_profiles.summary(Path(f"{captured}.neff"), Path(f"{captured}.ntff"))
 
 
 def test_a_kernel_of_an_sdk_without_benchmark_is_measured_by_its_neff(fakes, tmp_path):
@@ -87,20 +97,25 @@ def test_a_kernel_of_an_sdk_without_benchmark_is_measured_by_its_neff(fakes, tmp
         assert os.environ["NEURON_FRAMEWORK_DEBUG"] == "1"
         Path("MODULE_0_graph.neff").write_text("neff")
         return "outputs"
+
     here = os.getcwd()
-    outputs, latency, why = profiles.measure(compiles, str(tmp_path / "kept"))
+    outputs, latency, why = neuron_profiles.measure(compiles, str(tmp_path / "kept"))
     assert why == "" and latency is not None
     assert outputs == "outputs" and os.getcwd() == here
     assert latency["p50"] == latency["max"] == pytest.approx(28.5) and latency["std"] == 0
     assert sorted(p.name for p in tmp_path.glob("kept.*")) == [
-        "kept.measured.json", "kept.neff", "kept.ntff", "kept.summary.json"]
+        "kept.measured.json",
+        "kept.neff",
+        "kept.ntff",
+        "kept.summary.json",
+    ]
     assert "NEURON_FRAMEWORK_DEBUG" not in os.environ
-    outputs, latency, why = profiles.measure(lambda: "right all the same")
+    outputs, latency, why = neuron_profiles.measure(lambda: "right all the same")
     assert outputs == "right all the same" and latency is None and "saved no NEFF" in why
 
 
 def test_percentiles():
-    found = profiles.percentiles([1.0, 2.0, 3.0, 4.0, 100.0])
+    found = neuron_profiles.percentiles([1.0, 2.0, 3.0, 4.0, 100.0])
     assert found["p50"] == 3 and found["p99"] == found["max"] == 100 and found["min"] == 1
     assert found["mean"] == 22
 
@@ -115,8 +130,12 @@ class FakeNki:
             if "save_neff_name" in options:
                 Path(options["save_neff_name"]).write_text("neff")
                 Path(options["save_trace_name"]).write_text("ntff")
-        run.benchmark_result = type("Result", (), {"nc_latency": type("Latency", (), {
-            "get_latency_percentile": staticmethod(float)})()})
+
+        run.benchmark_result = type(
+            "Result",
+            (),
+            {"nc_latency": type("Latency", (), {"get_latency_percentile": staticmethod(float)})()},
+        )
         return run
 
 
@@ -133,7 +152,7 @@ def test_the_sdks_benchmark_with_the_handouts_iterations(fakes, tmp_path, monkey
 def test_check_says_what_to_do(fakes, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     fakes("neuron-ls", "neuron-explorer")
-    assert commands.check() == 1        # there is no device and no compiler here
+    assert commands.check() == 1  # there is no device and no compiler here
     text = capsys.readouterr().out
     assert "1 devices, 2 cores" in text and "neuron-explorer at" in text
     assert "modprobe" in text or "/dev/neuron0 is there" in text

@@ -1,4 +1,5 @@
 """verify_sim against a fake chip, which is the simulator with other constants: none was here."""
+
 from __future__ import annotations
 
 import json
@@ -10,8 +11,8 @@ import pytest
 
 import nkisim
 from labkit.neuron import generate, verify
+from labkit.run.worker import Worker
 from labkit.spec import SpecError
-from labkit.worker import Worker
 
 ROOT = Path(__file__).parents[3]
 
@@ -23,9 +24,21 @@ class FakeChip:
         self.worker, self.added, self.wrong = Worker("sim", in_process=True), added_us, wrong
 
     def run(self, backend, lab, case, target):
-        reply = self.worker.receive(self.worker.send(verify.job_of(
-            case, kernels=str(lab.kernels), backend="sim", target=target, dialect=lab.dialect,
-            seed=lab.seed, measure=True, profile="")), 60)
+        reply = self.worker.receive(
+            self.worker.send(
+                verify.job_of(
+                    case,
+                    kernels=str(lab.kernels),
+                    backend="sim",
+                    target=target,
+                    dialect=lab.dialect,
+                    seed=lab.seed,
+                    measure=True,
+                    profile="",
+                )
+            ),
+            60,
+        )
         if backend == "hw" and "latency" in reply:
             reply["latency"] = {k: v + self.added for k, v in reply["latency"].items()}
             reply["latency_kind"] = "measured"
@@ -42,10 +55,14 @@ def here(monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.setenv("NKI_BANNER", "0")
     lab = verify.micro_lab()
-    small = tuple(c for c in lab.cases if c.name.startswith(("copy_128x64", "tensor_tensor_128x64",
-                                                             "tensor_copy_128x512")))
-    monkeypatch.setattr(verify, "micro_lab", lambda: verify.Lab(
-        lab.name, lab.title, lab.folder, small))
+    small = tuple(
+        c
+        for c in lab.cases
+        if c.name.startswith(("copy_128x64", "tensor_tensor_128x64", "tensor_copy_128x512"))
+    )
+    monkeypatch.setattr(
+        verify, "micro_lab", lambda: verify.Lab(lab.name, lab.title, lab.folder, small)
+    )
     monkeypatch.setattr(verify, "row_labs", lambda: [])
 
 
@@ -84,21 +101,28 @@ def test_without_a_chip_it_says_what_to_do(here):
 @pytest.mark.parametrize("target", ["trn1", "trn2"])
 def test_every_micro_kernel_is_right_in_simulation(target, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(ROOT)
-    assert verify.verify_sim(["micro", "--backend", "sim", "--target", target, "--out",
-                              str(tmp_path)]) == 0
+    assert (
+        verify.verify_sim(["micro", "--backend", "sim", "--target", target, "--out", str(tmp_path)])
+        == 0
+    )
     assert "micro/matmul" in capsys.readouterr().out
 
 
 def test_the_generated_kernels_are_up_to_date():
     for name, text in generate.generate().items():
-        assert (verify.ROWS / name).read_text(encoding="utf-8") == text, \
+        assert (verify.ROWS / name).read_text(encoding="utf-8") == text, (
             "run: python -m labkit.neuron.generate"
+        )
 
 
 def test_every_public_instruction_has_a_micro_kernel_or_is_named_as_without():
     facts = json.loads((verify.ROWS / "rows.json").read_text(encoding="utf-8"))
-    public = {(dialect, row["name"]): f"{dialect} {row[dialect]}" for row in nkisim.rows()
-              for dialect in ("beta1", "nki") if row[dialect]}
+    public = {
+        (dialect, row["name"]): f"{dialect} {row[dialect]}"
+        for row in nkisim.rows()
+        for dialect in ("beta1", "nki")
+        if row[dialect]
+    }
     covered = {(case["dialect"], case["kernel"]) for case in facts["cases"]}
     assert covered <= set(public)
     assert {public[key] for key in set(public) - covered} == set(facts["missing"])
@@ -132,6 +156,7 @@ def test_a_chip_that_computes_an_instruction_differently_is_found(tmp_path, monk
             if backend == "hw" and case.kernel == "reciprocal":
                 reply["outputs"] = tuple(x * 2 for x in reply["outputs"])
             return reply
+
     assert verify.verify_sim(["micro", "--out", str(tmp_path)], Other().run) == 1
     text = " ".join(capsys.readouterr().out.split())
     assert "rows (nki)/reciprocal_64: sim and hw:" in text

@@ -1,4 +1,5 @@
 """A throwaway host and a small repository whose program records runs as the labs' do."""
+
 from __future__ import annotations
 
 import os
@@ -32,16 +33,30 @@ class Desk:
     def popen(self, *args: str, host: str = "chip", **more) -> subprocess.Popen:
         return subprocess.Popen(
             [sys.executable, "-c", DRIVER, "--host", host, "--backend", "sim", *args],
-            cwd=self.repo, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, **more)
+            cwd=self.repo,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **more,
+        )
 
     def run(self, *args: str, host: str = "chip") -> subprocess.CompletedProcess:
         return self._ended(self.popen(*args, host=host))
 
     def remote(self, *args: str) -> subprocess.CompletedProcess:
-        return self._ended(subprocess.Popen(
-            [sys.executable, "-m", "labkit", "remote", *args], cwd=self.repo, env=self.env,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        return self._ended(
+            subprocess.Popen(
+                [sys.executable, "-m", "labkit", "remote", *args],
+                cwd=self.repo,
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
 
     @staticmethod
     def _ended(process: subprocess.Popen) -> subprocess.CompletedProcess:
@@ -52,6 +67,7 @@ class Desk:
     def ids(self) -> list[str]:
         """Return what the runs in results.json are named, in order."""
         import json
+
         path = self.repo / "results" / "results.json"
         return [r["name"] for r in json.loads(path.read_text())["runs"]] if path.exists() else []
 
@@ -74,16 +90,34 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     config = tmp_path / "ssh-config"
     config.write_text(host.config)
     repo = make_repo(tmp_path / "repo")
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "shared"), "LABKIT_SSH_CONFIG": str(config),
-           "LABKIT_REMOTE_VENVS": sys.prefix, "COLUMNS": "200", "TMPDIR": str(tmp_path)}
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "shared"),
+        "LABKIT_SSH_CONFIG": str(config),
+        "LABKIT_REMOTE_VENVS": sys.prefix,
+        "COLUMNS": "200",
+        "TMPDIR": str(tmp_path),
+    }
     # sockets of shared connections have short names only: their folder is beside the test's
     short = Path(os.path.realpath("/tmp")) / f"lk{os.getpid()}{host.port}"
     short.mkdir(mode=0o700)
     env["TMPDIR"] = str(short)
     found = Desk(repo, host, config, env)
     yield found
-    subprocess.run(["ssh", "-F", str(config), "-o", f"ControlPath={short}/labkit-ssh-"
-                    f"{os.getuid()}/%C", "-O", "exit", "chip"], capture_output=True, env=env)
+    subprocess.run(
+        [
+            "ssh",
+            "-F",
+            str(config),
+            "-o",
+            f"ControlPath={short}/labkit-ssh-{os.getuid()}/%C",
+            "-O",
+            "exit",
+            "chip",
+        ],
+        capture_output=True,
+        env=env,
+    )
     host.stop()
     left = host.left()
     for line in left:
@@ -92,5 +126,6 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         except ProcessLookupError:
             pass
     import shutil
+
     shutil.rmtree(short, ignore_errors=True)
     assert left == [], "processes were left on the host"

@@ -1,4 +1,5 @@
 """Stands in for a lab's tester: records runs in results/results.json, writes profiles, may hang."""
+
 import argparse
 import json
 import os

@@ -3,6 +3,7 @@
 Real are sshd, ssh, sftp, keys, host keys and everything that runs over them. The account is the
 one that runs the tests, with HOME set to a folder of the test's.
 """
+
 from __future__ import annotations
 
 import os
@@ -15,19 +16,37 @@ import time
 from pathlib import Path
 
 #: What a tester does: hand over to --host, or run.
-DRIVER = ("import sys; from labkit.cli import guarded; "
-          "sys.exit(guarded(None, sys.argv[1:], ('job.py',)))")
+DRIVER = (
+    "import sys; from labkit.cli import guarded; sys.exit(guarded(None, sys.argv[1:], ('job.py',)))"
+)
 SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin")
-SFTP_SERVER = next((p for p in ("/usr/lib/openssh/sftp-server", "/usr/libexec/sftp-server",
-                                "/usr/lib/ssh/sftp-server") if Path(p).exists()), "internal-sftp")
+SFTP_SERVER = next(
+    (
+        p
+        for p in (
+            "/usr/lib/openssh/sftp-server",
+            "/usr/libexec/sftp-server",
+            "/usr/lib/ssh/sftp-server",
+        )
+        if Path(p).exists()
+    ),
+    "internal-sftp",
+)
 
 
 def why_not() -> str:
     """Return why there can be no such host here, "" if there can."""
     if sys.platform != "linux":
         return "the other machine is always Linux"
-    missing = [name for name, path in (("sshd", SSHD), ("ssh", shutil.which("ssh")),
-                                       ("git", shutil.which("git"))) if not path]
+    missing = [
+        name
+        for name, path in (
+            ("sshd", SSHD),
+            ("ssh", shutil.which("ssh")),
+            ("git", shutil.which("git")),
+        )
+        if not path
+    ]
     return f"needs {', '.join(missing)} (apt-get install openssh-server git)" if missing else ""
 
 
@@ -45,8 +64,9 @@ def free_port() -> int:
 class LocalHost:
     """One host; `config` is an SSH configuration that knows it as `name`."""
 
-    def __init__(self, folder: Path, name: str = "chip", address: str = "127.0.0.1",
-                 account: str = ""):
+    def __init__(
+        self, folder: Path, name: str = "chip", address: str = "127.0.0.1", account: str = ""
+    ):
         self.folder, self.name, self.port = folder, name, free_port()
         self.address, self.account = address, account
         self.home = folder / f"home-{name}"
@@ -67,10 +87,13 @@ class LocalHost:
     def config(self) -> str:
         """Return this host's block of an SSH configuration."""
         import getpass
-        return (f"Host {self.name}\n  HostName {self.address}\n  Port {self.port}\n"
-                f"  User {getpass.getuser()}\n  IdentityFile {self.key}\n  IdentitiesOnly yes\n"
-                f"  UserKnownHostsFile {self.known}\n  StrictHostKeyChecking yes\n"
-                "  IdentityAgent none\n")
+
+        return (
+            f"Host {self.name}\n  HostName {self.address}\n  Port {self.port}\n"
+            f"  User {getpass.getuser()}\n  IdentityFile {self.key}\n  IdentitiesOnly yes\n"
+            f"  UserKnownHostsFile {self.known}\n  StrictHostKeyChecking yes\n"
+            "  IdentityAgent none\n"
+        )
 
     def start(self) -> None:
         """Start sshd and wait until it answers."""
@@ -82,10 +105,14 @@ class LocalHost:
             f"AuthorizedKeysFile {self.folder}/authorized-{self.name}\nStrictModes no\n"
             f"UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
             f"PermitRootLogin prohibit-password\nPidFile none\nMaxStartups 100\nMaxSessions 50\n"
-            f"PrintMotd no\nSubsystem sftp {SFTP_SERVER}\nSetEnv HOME={self.home}\n")
+            f"PrintMotd no\nSubsystem sftp {SFTP_SERVER}\nSetEnv HOME={self.home}\n"
+        )
         log = open(self.folder / f"log-{self.name}", "ab")
-        self.process = subprocess.Popen([*self._with_account(), str(SSHD), "-D", "-e", "-f",
-                                         str(settings)], stderr=log, start_new_session=True)
+        self.process = subprocess.Popen(
+            [*self._with_account(), str(SSHD), "-D", "-e", "-f", str(settings)],
+            stderr=log,
+            start_new_session=True,
+        )
         for _ in range(200):
             with socket.socket() as s:
                 if s.connect_ex((self.address, self.port)) == 0:
@@ -97,8 +124,10 @@ class LocalHost:
         """Return what lets sshd see an account that this machine has not (root only)."""
         if not self.account:
             return []
-        lines = {"passwd": f"{self.account}:x:0:0::{self.home}:/bin/bash",
-                 "shadow": f"{self.account}:*:19000:0:99999:7:::"}
+        lines = {
+            "passwd": f"{self.account}:x:0:0::{self.home}:/bin/bash",
+            "shadow": f"{self.account}:*:19000:0:99999:7:::",
+        }
         mounts = []
         for name, line in lines.items():
             copy = self.folder / f"{name}-{self.name}"

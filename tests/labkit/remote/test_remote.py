@@ -1,4 +1,5 @@
 """`--host NAME` over real SSH to a throwaway host: what comes home, and what may go wrong."""
+
 from __future__ import annotations
 
 import hashlib
@@ -41,13 +42,14 @@ def supervisor(desk) -> int:
 def test_results_files_output_and_exit_code_come_home(desk):
     done = desk.run("--runs", "2", "--megabytes", "1", "--code", "1", "--say", "here")
     assert done.returncode == 1, done.stderr
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=desk.repo, capture_output=True,
-                          text=True).stdout
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=desk.repo, capture_output=True, text=True
+    ).stdout
     assert done.stdout.split() == ["here", head[:7], "run", "0", "run", "1"]
     assert desk.ids() == ["here0", "here1"]
     assert (desk.repo / "profiles" / "large.ntff").stat().st_size == 1 << 20
     assert "2 runs into results" in done.stderr and "minutes on chip" in done.stderr
-    assert jobs(desk) == []      # forgotten there, now that it is here
+    assert jobs(desk) == []  # forgotten there, now that it is here
 
 
 def test_what_changed_is_sent_and_what_is_ignored_is_not(desk):
@@ -111,8 +113,9 @@ def test_a_large_profile_is_resumed_where_it_broke_off(desk):
     size = 60
     process = desk.popen("--megabytes", str(size), "--say", "f")
     incoming = desk.repo / ".git" / "trainium-labs" / "incoming"
-    part = wait_for(lambda: [p for p in incoming.rglob("*")
-                             if p.is_file() and p.stat().st_size > 1 << 20])[0]
+    part = wait_for(
+        lambda: [p for p in incoming.rglob("*") if p.is_file() and p.stat().st_size > 1 << 20]
+    )[0]
     process.kill()
     process.communicate()
     for pid in desk.host.connections():
@@ -123,10 +126,10 @@ def test_a_large_profile_is_resumed_where_it_broke_off(desk):
     assert served is not None and had > 1 << 20
     want = hashlib.sha256((served / "tree/profiles/large.ntff").read_bytes()).hexdigest()
     again, least = desk.popen("--megabytes", str(size), "--say", "f"), had
-    while again.poll() is None:         # it never begins from 0 again
+    while again.poll() is None:  # it never begins from 0 again
         try:
             least = min(least, part.stat().st_size)
-        except FileNotFoundError:       # moved to its place
+        except FileNotFoundError:  # moved to its place
             break
     _, err = again.communicate(timeout=60)
     assert again.returncode == 0 and "picking up" in err and least == had
@@ -158,7 +161,7 @@ def test_a_kernel_that_hangs_is_ended_and_what_was_finished_is_kept(desk):
     assert done.returncode == 2
     assert "time limit" in done.stderr and "--run-limit" in done.stderr
     assert desk.ids() == ["i0", "i1"] and "interrupted" in done.stdout
-    assert desk.run("--say", "j").returncode == 0      # the queue is free
+    assert desk.run("--say", "j").returncode == 0  # the queue is free
 
 
 def test_a_killed_run_is_told_its_results_fetched_and_nothing_of_it_left(desk):
@@ -203,15 +206,18 @@ def test_list_stop_attach_clean(desk):
 
 def test_a_tracked_file_is_not_replaced(desk):
     (desk.repo / "profiles").mkdir()
-    (desk.repo / "job.py").write_text((desk.repo / "job.py").read_text().replace(
-        "raise SystemExit", "open('new.txt', 'w').write('theirs')\nraise SystemExit"))
+    (desk.repo / "job.py").write_text(
+        (desk.repo / "job.py")
+        .read_text()
+        .replace("raise SystemExit", "open('new.txt', 'w').write('theirs')\nraise SystemExit")
+    )
     process = desk.popen("--pause", "0.5")
     wait_for(lambda: jobs(desk))
     process.kill()
     process.communicate()
     wait_for(lambda: (jobs(desk)[0] / "done.json").exists())
     (desk.repo / "other.txt").write_text("x")
-    (desk.repo / "new.txt").write_text("mine")      # made while the run went on
+    (desk.repo / "new.txt").write_text("mine")  # made while the run went on
     desk.run("--say", "o")
     assert (desk.repo / "new.txt").read_text() == "mine"
     assert [p.read_text() for p in desk.repo.glob("results/remote/*/new.txt")] == ["theirs"]
@@ -224,14 +230,16 @@ def test_a_measured_profile_is_put_above_the_predicted_one(tmp_path):
     import nkisim
     from labkit.load import load_module
     from labkit.remote.front import pages
+
     root = Path(__file__).parents[3]
     kernels = load_module(root / "labs" / "vecadd" / "kernels.py", "kernels")
     prof = nkisim.profile(kernels.vector_add_naive, *[np.ones(128, np.float32)] * 2, target="trn1")
     prof.save_html(tmp_path / "case.html")
     events = [{"timestamp": 1000, "duration": 200, "label": "Vector", "opcode": "TENSOR_TENSOR"}]
     for name in ("case", "other"):
-        (tmp_path / f"{name}.measured.json").write_text(json.dumps({
-            "summary": [{"total_time": 2e-5}], "instruction": events}))
+        (tmp_path / f"{name}.measured.json").write_text(
+            json.dumps({"summary": [{"total_time": 2e-5}], "instruction": events})
+        )
     told = pages(["case.measured.json", "other.measured.json", "case.neff"], tmp_path)
     assert told[0] == "measured above predicted: case.both.html" and "nox -s profile" in told[1]
     assert "measured on a NeuronCore" in (tmp_path / "case.both.html").read_text()
@@ -239,6 +247,7 @@ def test_a_measured_profile_is_put_above_the_predicted_one(tmp_path):
 
 def test_several_hosts_are_a_table_and_all_results_come_home(desk, tmp_path):
     from local_host import LocalHost
+
     other = LocalHost(tmp_path, "chop")
     try:
         desk.config.write_text(desk.config.read_text() + other.config)

@@ -1,4 +1,5 @@
 """What can be wrong with another machine, one sentence with a remedy each; and kills anywhere."""
+
 from __future__ import annotations
 
 import fcntl
@@ -54,14 +55,26 @@ def test_a_host_that_was_never_seen(desk):
 
 def test_no_git(desk):
     import shutil
+
     shutil.rmtree(desk.repo / ".git")
     assert "git init" in said(desk.run())
 
 
 def test_no_device(desk):
-    done = subprocess.run([sys.executable, "-c", "import sys; from labkit.cli import guarded; "
-                           "sys.exit(guarded(None, sys.argv[1:], ('job.py',)))", "--host", "chip"],
-                          cwd=desk.repo, env=desk.env, capture_output=True, text=True)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from labkit.cli import guarded; "
+            "sys.exit(guarded(None, sys.argv[1:], ('job.py',)))",
+            "--host",
+            "chip",
+        ],
+        cwd=desk.repo,
+        env=desk.env,
+        capture_output=True,
+        text=True,
+    )
     assert "no Neuron device" in said(done) and "--backend sim" in said(done)
 
 
@@ -71,12 +84,20 @@ BOTH = {**OLD, "python": "/opt/b/bin/python", "nki": "0.2.0"}
 NEW = {**OLD, "python": "/opt/c/bin/python", "neuronx-cc": "2.25", "nki": "0.4.0"}
 
 
-@pytest.mark.parametrize("venvs, dialect, expected", [
-    ([OLD], "neuronxcc.nki", "/opt/a/bin/python"), ([BOTH], "neuronxcc.nki", "/opt/b/bin/python"),
-    ([NEW, OLD], "neuronxcc.nki", "/opt/a/bin/python"), ([OLD, NEW], "nki", "/opt/c/bin/python"),
-    ([NEW, OLD], "", "/opt/a/bin/python"), ([NEW], "", "/opt/c/bin/python"),
-    ([NEW], "neuronxcc.nki", "too new"), ([OLD], "nki", "came with SDK 2.27"),
-    ([], "nki", "no Neuron environment")])
+@pytest.mark.parametrize(
+    "venvs, dialect, expected",
+    [
+        ([OLD], "neuronxcc.nki", "/opt/a/bin/python"),
+        ([BOTH], "neuronxcc.nki", "/opt/b/bin/python"),
+        ([NEW, OLD], "neuronxcc.nki", "/opt/a/bin/python"),
+        ([OLD, NEW], "nki", "/opt/c/bin/python"),
+        ([NEW, OLD], "", "/opt/a/bin/python"),
+        ([NEW], "", "/opt/c/bin/python"),
+        ([NEW], "neuronxcc.nki", "too new"),
+        ([OLD], "nki", "came with SDK 2.27"),
+        ([], "nki", "no Neuron environment"),
+    ],
+)
 def test_the_environment_of_the_dialect(venvs, dialect, expected):
     job = Job((), ".", Path("r"), "hw", dialect)
     facts = {**FACTS, "venvs": venvs}
@@ -89,9 +110,14 @@ def test_the_environment_of_the_dialect(venvs, dialect, expected):
 
 def test_environments_are_known_by_what_is_in_them(tmp_path):
     from labkit.remote.agent.machine import venvs
+
     site = tmp_path / "aws_neuronx_venv_x" / "lib" / "python3.10" / "site-packages"
-    for folder in ("neuronxcc/nki", "neuronx_cc-2.21.18209.0+043b1bf7.dist-info", "nki",
-                   "nki-0.0.1.dist-info"):       # the last is PyPI's placeholder
+    for folder in (
+        "neuronxcc/nki",
+        "neuronx_cc-2.21.18209.0+043b1bf7.dist-info",
+        "nki",
+        "nki-0.0.1.dist-info",
+    ):  # the last is PyPI's placeholder
         (site / folder).mkdir(parents=True)
     python = tmp_path / "aws_neuronx_venv_x" / "bin" / "python"
     python.parent.mkdir()
@@ -108,18 +134,22 @@ def test_another_students_core(desk):
     file.flush()
     fcntl.flock(file, fcntl.LOCK_EX)
     desk.env.update(TRAINIUM_LABS_LOCKS=str(locks), NEURON_RT_VISIBLE_CORES="1")
-    driver = ("import sys; from pathlib import Path; from labkit.remote import client, front; "
-              "from labkit.remote.tree import read_tree; from rich.console import Console; "
-              "client.choose_python = lambda *a: sys.executable; "
-              "sys.exit(front.one(front.hosts.Host('chip'), client.Job(('job.py',), '.', "
-              "Path('results/results.json')), read_tree(Path.cwd()), Console(stderr=True)))")
-    done = subprocess.run([sys.executable, "-c", driver], cwd=desk.repo, env=desk.env,
-                          capture_output=True, text=True)
+    driver = (
+        "import sys; from pathlib import Path; from labkit.remote import client, front; "
+        "from labkit.remote.tree import read_tree; from rich.console import Console; "
+        "client.choose_python = lambda *a: sys.executable; "
+        "sys.exit(front.one(front.hosts.Host('chip'), client.Job(('job.py',), '.', "
+        "Path('results/results.json')), read_tree(Path.cwd()), Console(stderr=True)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", driver], cwd=desk.repo, env=desk.env, capture_output=True, text=True
+    )
     assert done.returncode == 2
     assert "NeuronCore 1 is in use by bob since 10:02 UTC" in " ".join(done.stdout.split())
     fcntl.flock(file, fcntl.LOCK_UN)
-    done = subprocess.run([sys.executable, "-c", driver], cwd=desk.repo, env=desk.env,
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", driver], cwd=desk.repo, env=desk.env, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -133,7 +163,7 @@ def test_a_full_disk(desk):
         (desk.repo / "large.bin").write_bytes(os.urandom(6 << 20))
         assert "disk of chip is full" in said(desk.run())
         (desk.repo / "large.bin").unlink()
-        done = desk.run("--megabytes", "20", "--runs", "2", "--say", "q")   # full in the middle
+        done = desk.run("--megabytes", "20", "--runs", "2", "--say", "q")  # full in the middle
         assert done.returncode == 1 and "No space left" in done.stdout
         assert desk.ids() == ["q0", "q1"]
     finally:
@@ -144,9 +174,10 @@ def test_a_clock_that_is_wrong_is_mentioned(monkeypatch):
     said_ = []
     run = client.Run.__new__(client.Run)
     run.host, run.say = Host("chip"), said_.append
-    run.link = type("Link", (), {"call": lambda *a, **k: {
-        "facts": {"time": time.time() + 3600}, "jobs": []}})()
-    run.look()
+    run.link = type(
+        "Link", (), {"call": lambda *a, **k: {"facts": {"time": time.time() + 3600}, "jobs": []}}
+    )()
+    run.state()
     assert said_ == ["the clock of chip is 3600 s ahead; the times in its results are its own"]
 
 
@@ -172,12 +203,13 @@ def test_minutes_and_dollars(tmp_path, monkeypatch):
 def test_a_terminal_gets_a_terminal(desk):
     """The program there sees a terminal of our size, so progress bars move here."""
     (desk.repo / "job.py").write_text(
-        "import os, sys\nprint(sys.stdout.isatty(), os.get_terminal_size().columns)\n")
+        "import os, sys\nprint(sys.stdout.isatty(), os.get_terminal_size().columns)\n"
+    )
     ours, theirs = pty.openpty()
     process = desk_popen_on(desk, theirs)
     os.close(theirs)
     out = b""
-    while b"\n" not in out.partition(b"True")[2]:       # a line may come in parts
+    while b"\n" not in out.partition(b"True")[2]:  # a line may come in parts
         out += os.read(ours, 1000)
     assert b"True 200" in out
     process.wait(timeout=30)
@@ -185,9 +217,15 @@ def test_a_terminal_gets_a_terminal(desk):
 
 def desk_popen_on(desk, fd: int) -> subprocess.Popen:
     from local_host import DRIVER
-    return subprocess.Popen([sys.executable, "-c", DRIVER, "--host", "chip", "--backend", "sim"],
-                            cwd=desk.repo, env=desk.env, stdin=subprocess.DEVNULL, stdout=fd,
-                            stderr=subprocess.DEVNULL)
+
+    return subprocess.Popen(
+        [sys.executable, "-c", DRIVER, "--host", "chip", "--backend", "sim"],
+        cwd=desk.repo,
+        env=desk.env,
+        stdin=subprocess.DEVNULL,
+        stdout=fd,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 #: 20 of each were run by hand; the suite takes a few, with another seed each day.
@@ -221,7 +259,7 @@ def test_kills_at_random_points_lose_and_double_nothing(desk, side):
         assert {f"r{number}-{n}" for n in range(4)} <= set(mine), (number, done.stderr)
     runs = json.loads((desk.repo / "results" / "results.json").read_text())["runs"]
     assert len({r["id"] for r in runs}) == len(runs)
-    if side == "here":      # nothing ended there, so nothing was computed twice
+    if side == "here":  # nothing ended there, so nothing was computed twice
         assert sorted(desk.ids()) == sorted(f"r{n}-{k}" for n in range(KILLS) for k in range(4))
     cleaned = desk.remote("clean")
     assert cleaned.returncode == 0, cleaned.stderr

@@ -1,4 +1,5 @@
 """Where the sockets of shared connections lie: their paths are short, wherever TMPDIR points."""
+
 from __future__ import annotations
 
 import os

@@ -6,6 +6,7 @@ compared. An oracle takes the arguments of the public function as NumPy arrays, 
 of operators, with `mask` as an array of bools over the grid that the mask speaks about, and
 returns an `Expected` for each operand that is written ("" is the result tile).
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ class Expected:
 
 
 def is_float(dtype: np.dtype) -> bool:
-    """Tell whether a dtype is one of the chip's floats."""
+    """Return whether a dtype is one of the chip's floats."""
     return dtype in FLOATS
 
 
@@ -59,21 +60,41 @@ def cast(x: Any, dtype: Any) -> np.ndarray:
         return x.copy()
     x = f32(x)
     if is_float(dtype):
-        with np.errstate(over="ignore"):        # to infinity
+        with np.errstate(over="ignore"):  # to infinity
             return x.astype(dtype)
     limits = np.iinfo(dtype)
     wide = np.rint(x.astype(np.float64))
-    return np.clip(np.nan_to_num(wide, posinf=np.inf, neginf=-np.inf), limits.min,
-                   limits.max).astype(dtype)
+    return np.clip(
+        np.nan_to_num(wide, posinf=np.inf, neginf=-np.inf), limits.min, limits.max
+    ).astype(dtype)
 
 
-_WIDER = {frozenset(pair): wide for *pair, wide in (
-    (BF16, FP16, FP32), (E4M3, E5M2, BF16), (E4M3, FP16, FP16), (E5M2, FP16, FP16),
-    (E4M3, BF16, BF16), (E5M2, BF16, BF16),
-    (U8, I8, I16), (U8, U16, U16), (U8, I16, I16), (U8, U32, U32), (U8, I32, I32),
-    (I8, I16, I16), (I8, U16, I32), (I8, I32, I32), (I8, U32, FP32),
-    (U16, I16, I32), (U16, U32, U32), (U16, I32, I32), (I16, I32, I32), (I16, U32, FP32),
-    (I32, U32, FP32))}
+_WIDER = {
+    frozenset(pair): wide
+    for *pair, wide in (
+        (BF16, FP16, FP32),
+        (E4M3, E5M2, BF16),
+        (E4M3, FP16, FP16),
+        (E5M2, FP16, FP16),
+        (E4M3, BF16, BF16),
+        (E5M2, BF16, BF16),
+        (U8, I8, I16),
+        (U8, U16, U16),
+        (U8, I16, I16),
+        (U8, U32, U32),
+        (U8, I32, I32),
+        (I8, I16, I16),
+        (I8, U16, I32),
+        (I8, I32, I32),
+        (I8, U32, FP32),
+        (U16, I16, I32),
+        (U16, U32, U32),
+        (U16, I32, I32),
+        (I16, I32, I32),
+        (I16, U32, FP32),
+        (I32, U32, FP32),
+    )
+}
 
 
 def promote(a: np.dtype, b: np.dtype) -> np.dtype:
@@ -111,7 +132,7 @@ _BITS = {
     "bitwise_or": lambda a, b, bits: a | b,
     "bitwise_xor": lambda a, b, bits: a ^ b,
     "left_shift": lambda a, b, bits: a << b,
-    "right_shift": lambda a, b, bits: a >> b,         # logical: there is no arithmetic one
+    "right_shift": lambda a, b, bits: a >> b,  # logical: there is no arithmetic one
 }
 ALIASES = {"max": "maximum", "min": "minimum"}
 
@@ -154,6 +175,7 @@ def fold(op: str, values: Any, dtype: np.dtype = FP32) -> Any:
 
 # -- shapes and masks ----------------------------------------------------------------------------
 
+
 def column(x: Any, like: np.ndarray) -> np.ndarray:
     """Return a number, or a vector of one element a partition, repeated over a tile."""
     x = np.asarray(x)
@@ -173,8 +195,10 @@ def second(first: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray
     if first.size == other.size:
         return first, other.reshape(first.shape)
     rank = max(first.ndim, other.ndim)
+
     def pad(x):
         return x.reshape(x.shape[:1] + (1,) * (rank - x.ndim) + x.shape[1:])
+
     a, b = np.broadcast_arrays(pad(first), pad(other))
     return a, b
 

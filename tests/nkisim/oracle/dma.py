@@ -1,4 +1,5 @@
 """DMA and copies whose place is found at run time."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -13,8 +14,11 @@ def load(src, *, mask, dtype=None, mode="error"):
 
 
 def store(dst, value, *, mask, mode="error"):
-    given = np.broadcast_to(np.asarray(value), dst.shape) if np.ndim(value) == 0 \
+    given = (
+        np.broadcast_to(np.asarray(value), dst.shape)
+        if np.ndim(value) == 0
         else value.reshape(dst.shape)
+    )
     return {"dst": Expected(cast(given, dst.dtype), mask.reshape(dst.shape))}
 
 
@@ -67,13 +71,13 @@ def scatter_rows(dst, index, value, *, mask, op=None, mode="error"):
 def tensor_copy_dynamic_src(src, offset, *, mask, dtype=None, engine="unknown"):
     """src[i_p, offset + i_f] over the grid of the mask."""
     start, width = int(offset[0, 0]), mask.shape[1]
-    return {"": Expected(cast(src[:, start:start + width], dtype or src.dtype), mask)}
+    return {"": Expected(cast(src[:, start : start + width], dtype or src.dtype), mask)}
 
 
 def tensor_copy_dynamic_dst(dst, offset, src, *, mask, dtype=None, engine="unknown"):
     """dst[i_p, offset + i_f] = src."""
     start, written = int(offset[0, 0]), np.zeros(dst.shape, bool)
-    written[:, start:start + src.shape[1]] = mask
+    written[:, start : start + src.shape[1]] = mask
     value = dst.copy()
-    value[:, start:start + src.shape[1]] = cast(src, dst.dtype)
+    value[:, start : start + src.shape[1]] = cast(src, dst.dtype)
     return {"dst": Expected(value, written)}

@@ -1,4 +1,5 @@
 """GpSimd Engine: indices, gathers, reductions across partitions."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -37,12 +38,12 @@ def local_gather(src_buffer, index, num_elem_per_idx=1, num_valid_indices=None, 
     out = np.zeros((flat.shape[0], valid, num_elem_per_idx), src_buffer.dtype)
     for core in range(flat.shape[0] // 16):
         own = slice(core * 16, core * 16 + 16)
-        indices = index[own].reshape(16, -1).flatten(order="F")[:valid]     # partitions first
+        indices = index[own].reshape(16, -1).flatten(order="F")[:valid]  # partitions first
         for p in range(own.start, own.stop):
             for k, start in enumerate(indices):
-                out[p, k] = flat[p, start:start + num_elem_per_idx]
+                out[p, k] = flat[p, start : start + num_elem_per_idx]
     whole = valid == index.size // (index.shape[0] // 16)
-    if whole:                               # the example of the documentation has this shape
+    if whole:  # the example of the documentation has this shape
         out = out.reshape(flat.shape[0], index.shape[1], 16, num_elem_per_idx)
     return {"": Expected(out, np.ones(out.shape, bool) & mask)}
 

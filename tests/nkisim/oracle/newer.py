@@ -4,6 +4,7 @@ As the other oracles: naive loops over NumPy arrays, nothing of the simulator. E
 arguments of the public function and returns what every written operand holds, as float32 or in its
 own dtype; NaN where the reference says nothing and None where it says nothing of all of it.
 """
+
 from __future__ import annotations
 
 import math
@@ -13,8 +14,14 @@ import numpy as np
 
 from .common import FP32_MIN, arith, cast, column, f32, fold
 
-START = {"add": 0.0, "maximum": -np.inf, "minimum": np.inf, "multiply": 1.0,
-         "abs_max": 0.0, "abs_min": np.inf}
+START = {
+    "add": 0.0,
+    "maximum": -np.inf,
+    "minimum": np.inf,
+    "multiply": 1.0,
+    "abs_max": 0.0,
+    "abs_min": np.inf,
+}
 
 
 def _flat(x: np.ndarray, p: int) -> np.ndarray:
@@ -25,12 +32,15 @@ def _reduced(op, values, cmd, load):
     """Return what the accumulators of fresh registers hold after one instruction, by partition."""
     out = []
     for p in range(values.shape[0]):
-        start = np.float32(np.asarray(load).reshape(-1)[p] if np.ndim(load) else load) \
-            if cmd == "load_reduce" else np.float32(START[op])
+        start = (
+            np.float32(np.asarray(load).reshape(-1)[p] if np.ndim(load) else load)
+            if cmd == "load_reduce"
+            else np.float32(START[op])
+        )
         row = [start, *f32(values[p]).reshape(-1)]
         if op.startswith("abs_"):
             kept = row[0]
-            for v in row[1:]:           # the signed value; a tie is the later one's
+            for v in row[1:]:  # the signed value; a tie is the later one's
                 larger = abs(kept) > abs(v) if op == "abs_max" else abs(kept) < abs(v)
                 kept = kept if larger else v
             out.append(kept)
@@ -47,23 +57,43 @@ def exponential(*, src, max_value=0.0, reduce_res=None, reduce_cmd="idle", reduc
     return out
 
 
-_FUNCTIONS = {"exp": math.exp, "tanh": math.tanh, "square": lambda v: v * v, "copy": lambda v: v,
-              "relu": lambda v: max(v, 0.0), "abs": abs}
+_FUNCTIONS = {
+    "exp": math.exp,
+    "tanh": math.tanh,
+    "square": lambda v: v * v,
+    "copy": lambda v: v,
+    "relu": lambda v: max(v, 0.0),
+    "abs": abs,
+}
 
 
 def _each(fn, x):
     return np.array([fn(float(v)) for v in f32(x).reshape(-1)], np.float32).reshape(np.shape(x))
 
 
-def activate2(*, op, data, imm0, imm1, op0, op1, relu_param=0.0, reverse0=False, reverse1=False,
-              reduce_op=None, reduce_res=None, reduce_cmd="idle"):
+def activate2(
+    *,
+    op,
+    data,
+    imm0,
+    imm1,
+    op0,
+    op1,
+    relu_param=0.0,
+    reverse0=False,
+    reverse1=False,
+    reduce_op=None,
+    reduce_res=None,
+    reduce_cmd="idle",
+):
     x = f32(data)
     for name, imm, reverse in ((op0, imm0, reverse0), (op1, imm1, reverse1)):
         if name != "bypass":
             other = f32(column(imm, data))
             pairs = zip(*((other, x) if reverse else (x, other)), strict=True)
-            x = np.stack([np.vectorize(lambda a, b, n=name: arith(n, a, b))(a, b)
-                          for a, b in pairs]).astype(np.float32)
+            x = np.stack(
+                [np.vectorize(lambda a, b, n=name: arith(n, a, b))(a, b) for a, b in pairs]
+            ).astype(np.float32)
     fn = (lambda v: v if v > 0 else relu_param * v) if op == "prelu" else _FUNCTIONS[op]
     value = _each(fn, x)
     out = {"dst": value}
@@ -72,8 +102,9 @@ def activate2(*, op, data, imm0, imm1, op0, op1, relu_param=0.0, reverse0=False,
     return out
 
 
-def activation(*, op, data, bias=None, scale=1.0, reduce_op=None, reduce_res=None,
-               reduce_cmd="idle"):
+def activation(
+    *, op, data, bias=None, scale=1.0, reduce_op=None, reduce_res=None, reduce_cmd="idle"
+):
     """op(data * scale + bias); since 0.2 the bias may be a number on NeuronCore-v3."""
     x = f32(data) * f32(column(scale, data)) + f32(column(0.0 if bias is None else bias, data))
     out = {"dst": _each(_FUNCTIONS[op], x)}
@@ -82,8 +113,16 @@ def activation(*, op, data, bias=None, scale=1.0, reduce_op=None, reduce_res=Non
     return out
 
 
-def select_reduce(*, predicate, on_true, on_false, reduce_res=None, reduce_cmd="idle",
-                  reduce_op="maximum", reverse_pred=False):
+def select_reduce(
+    *,
+    predicate,
+    on_true,
+    on_false,
+    reduce_res=None,
+    reduce_cmd="idle",
+    reduce_op="maximum",
+    reverse_pred=False,
+):
     chosen = (predicate.reshape(on_true.shape) != 0) != reverse_pred
     value = np.where(chosen, f32(on_true), f32(column(on_false, on_true)))
     out = {"dst": value}
@@ -92,13 +131,27 @@ def select_reduce(*, predicate, on_true, on_false, reduce_res=None, reduce_cmd="
     return out
 
 
-_HOLDS = {"equal": lambda a, b: a == b, "greater": lambda a, b: a > b,
-          "greater_equal": lambda a, b: a >= b, "less": lambda a, b: a < b,
-          "less_equal": lambda a, b: a <= b}
+_HOLDS = {
+    "equal": lambda a, b: a == b,
+    "greater": lambda a, b: a > b,
+    "greater_equal": lambda a, b: a >= b,
+    "less": lambda a, b: a < b,
+    "less_equal": lambda a, b: a <= b,
+}
 
 
-def range_select(*, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd="reset_reduce",
-                 reduce_res=None, reduce_op="maximum", range_start=0):
+def range_select(
+    *,
+    on_true_tile,
+    comp_op0,
+    comp_op1,
+    bound0,
+    bound1,
+    reduce_cmd="reset_reduce",
+    reduce_res=None,
+    reduce_op="maximum",
+    range_start=0,
+):
     x = f32(on_true_tile)
     out = np.full(x.shape, FP32_MIN, np.float32)
     for p in range(x.shape[0]):
@@ -114,11 +167,25 @@ def range_select(*, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd
     return found
 
 
-def tensor_scalar_reduce(*, data, op0, operand0, reduce_op, reduce_res=None, reverse0=False,
-                         reduce_cmd="reset_reduce", reduce_init=None, reduce_res_negate=False):
+def tensor_scalar_reduce(
+    *,
+    data,
+    op0,
+    operand0,
+    reduce_op,
+    reduce_res=None,
+    reverse0=False,
+    reduce_cmd="reset_reduce",
+    reduce_init=None,
+    reduce_res_negate=False,
+):
     pairs = zip(f32(data), f32(column(operand0, data)), strict=True)
-    value = np.stack([np.vectorize(lambda a, b: arith(op0, *((b, a) if reverse0 else (a, b))))(
-        a, b) for a, b in pairs]).astype(np.float32)
+    value = np.stack(
+        [
+            np.vectorize(lambda a, b: arith(op0, *((b, a) if reverse0 else (a, b))))(a, b)
+            for a, b in pairs
+        ]
+    ).astype(np.float32)
     out = {"dst": value}
     if reduce_res is not None:
         total = _reduced(reduce_op, value, reduce_cmd, reduce_init)
@@ -131,26 +198,38 @@ def affine(shape, pattern, offset, channel_multiplier):
     counts = [n for _, n in pattern]
     out = np.zeros((shape[0], *counts), np.int64)
     for at in np.ndindex(*out.shape):
-        out[at] = offset + at[0] * channel_multiplier + sum(
-            i * step for i, (step, _) in zip(at[1:], pattern))
+        out[at] = (
+            offset
+            + at[0] * channel_multiplier
+            + sum(i * step for i, (step, _) in zip(at[1:], pattern))
+        )
     return out.reshape(shape)
 
 
 def iota(*, dst, pattern, offset=0, channel_multiplier=0):
-    return {"dst": cast(affine(dst.shape, pattern, offset, channel_multiplier).astype(np.int32),
-                        dst.dtype)}
+    return {
+        "dst": cast(
+            affine(dst.shape, pattern, offset, channel_multiplier).astype(np.int32), dst.dtype
+        )
+    }
 
 
-def affine_select(*, pattern, channel_multiplier, on_true_tile, on_false_value, cmp_op="equal",
-                  offset=0):
+def affine_select(
+    *, pattern, channel_multiplier, on_true_tile, on_false_value, cmp_op="equal", offset=0
+):
     at = affine(on_true_tile.shape, pattern, offset, channel_multiplier)
     return {"dst": np.where(_HOLDS[cmp_op](at, 0), f32(on_true_tile), np.float32(on_false_value))}
 
 
 def tensor_partition_reduce(*, op, data):
     rows = f32(data)
-    value = rows.sum(0, dtype=np.float32) / np.float32(len(rows)) if op == "average" else \
-        np.array([fold(op, list(c)) for c in rows.reshape(len(rows), -1).T]).reshape(rows.shape[1:])
+    value = (
+        rows.sum(0, dtype=np.float32) / np.float32(len(rows))
+        if op == "average"
+        else np.array([fold(op, list(c)) for c in rows.reshape(len(rows), -1).T]).reshape(
+            rows.shape[1:]
+        )
+    )
     return {"dst": value[None]}
 
 
@@ -168,9 +247,9 @@ def topk(*, val_dst, idx_dst, src, n):
     values, places = val_dst.copy(), idx_dst.copy()
     k = val_dst[0].size
     for p in range(0, src.shape[0], 16):
-        group = src[p:p + 16].reshape(16, -1)
+        group = src[p : p + 16].reshape(16, -1)
         snake = [float(group[i % 16, i // 16]) for i in range(n)]
-        best = sorted(range(n), key=lambda i: (snake[i], i))[n - k:]
+        best = sorted(range(n), key=lambda i: (snake[i], i))[n - k :]
         for lane in range(16):
             values[p + lane] = np.array([snake[i] for i in best]).reshape(values[p].shape)
             places[p + lane] = np.array(best).reshape(places[p].shape)
@@ -186,15 +265,20 @@ def dma_compute(*, srcs, reduce_op):
 
 
 def nc_matmul(*, stationary, moving, acc, accumulate):
-    product = np.einsum("km,kn->mn", f32(stationary).reshape(len(stationary), -1).astype(float),
-                        f32(moving).reshape(len(moving), -1).astype(float))
+    product = np.einsum(
+        "km,kn->mn",
+        f32(stationary).reshape(len(stationary), -1).astype(float),
+        f32(moving).reshape(len(moving), -1).astype(float),
+    )
     return {"acc": product + (0 if accumulate is False else acc.reshape(product.shape))}
 
 
 # -- microscaling ---------------------------------------------------------------------------------
 
-SMALL = {"float8_e4m3fn_x4": (ml_dtypes.float8_e4m3fn, 8),
-         "float8_e5m2_x4": (ml_dtypes.float8_e5m2, 15)}
+SMALL = {
+    "float8_e4m3fn_x4": (ml_dtypes.float8_e4m3fn, 8),
+    "float8_e5m2_x4": (ml_dtypes.float8_e5m2, 15),
+}
 
 
 def scale_row(group: int, partitions: int) -> int:
@@ -209,11 +293,12 @@ def quantize_mx(*, src, dst_scale, dtype):
     scales = dst_scale.copy()
     for g in range(src.shape[0] // 8):
         for c in range(src.shape[1] // 4):
-            group = f32(src[8 * g:8 * g + 8, 4 * c:4 * c + 4])
+            group = f32(src[8 * g : 8 * g + 8, 4 * c : 4 * c + 4])
             most = float(np.abs(group).max())
             power = math.floor(math.log2(most)) - (largest - 1) if most else -127
-            packed[8 * g:8 * g + 8, 4 * c:4 * c + 4] = (
-                group / np.float32(2.0 ** power)).astype(small).view(np.uint8)
+            packed[8 * g : 8 * g + 8, 4 * c : 4 * c + 4] = (
+                (group / np.float32(2.0**power)).astype(small).view(np.uint8)
+            )
             scales[scale_row(g, src.shape[0]), c] = power + 127
     return {"packed": packed, "dst_scale": scales}
 
@@ -226,7 +311,7 @@ def unpacked(values, scales, dtype):
     for i in range(p):
         for c in range(n // 4):
             factor = 2.0 ** (float(scales[scale_row(i // 8, p), c]) - 127)
-            out[i, c] = values[i, 4 * c:4 * c + 4].view(small).astype(float) * factor
+            out[i, c] = values[i, 4 * c : 4 * c + 4].view(small).astype(float) * factor
     return out.transpose(0, 2, 1).reshape(4 * p, n // 4)
 
 

@@ -1,4 +1,5 @@
 """Scalar Engine: activation functions (nki.isa.activation, "Supported Activation Functions")."""
+
 from __future__ import annotations
 
 import math
@@ -29,8 +30,9 @@ FUNCTIONS = {
     "sigmoid": _sigmoid,
     "gelu": lambda x: x * _cdf(x),
     "gelu_dx": lambda x: _cdf(x) + x * math.exp(-x * x / 2) / math.sqrt(2 * math.pi),
-    "gelu_apprx_tanh":
-        lambda x: x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3))),
+    "gelu_apprx_tanh": lambda x: (
+        x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    ),
     "gelu_apprx_sigmoid": lambda x: x * _sigmoid(1.702 * x),
     "silu": lambda x: x * _sigmoid(x),
     "silu_dx": lambda x: _sigmoid(x) * (1 + x * (1 - _sigmoid(x))),
@@ -47,13 +49,23 @@ FUNCTIONS = {
     "rsqrt": lambda x: 1 / math.sqrt(x),
     "reciprocal": lambda x: 1 / x,
 }
-POSITIVE = ("log", "sqrt", "rsqrt", "reciprocal")       # valid for positive inputs only, or not 0
-SMALL = ("arctan",)                                     # valid within [-pi/2, pi/2]
+POSITIVE = ("log", "sqrt", "rsqrt", "reciprocal")  # valid for positive inputs only, or not 0
+SMALL = ("arctan",)  # valid within [-pi/2, pi/2]
 EXACT = ("copy", "square", "relu", "abs", "sign")
 
 
-def activation(op, data, *, bias=None, scale=1.0, reduce_op=None, reduce_res=None,
-               reduce_cmd="idle", mask, dtype=None):
+def activation(
+    op,
+    data,
+    *,
+    bias=None,
+    scale=1.0,
+    reduce_op=None,
+    reduce_res=None,
+    reduce_cmd="idle",
+    mask,
+    dtype=None,
+):
     """op(data * scale + bias), and the sum of the results of this call in reduce_res."""
     x = f32(data) * f32(column(scale, data))
     if bias is not None:
@@ -72,6 +84,15 @@ def activation(op, data, *, bias=None, scale=1.0, reduce_op=None, reduce_res=Non
 
 
 def activation_reduce(op, data, *, reduce_op, reduce_res, bias=None, scale=1.0, mask, dtype=None):
-    """"Equivalent to calling nisa.activation with reset_reduce and passing in reduce_res"."""
-    return activation(op, data, bias=bias, scale=scale, reduce_op=reduce_op, reduce_res=reduce_res,
-                      reduce_cmd="reset_reduce", mask=mask, dtype=dtype)
+    """ "Equivalent to calling nisa.activation with reset_reduce and passing in reduce_res"."""
+    return activation(
+        op,
+        data,
+        bias=bias,
+        scale=scale,
+        reduce_op=reduce_op,
+        reduce_res=reduce_res,
+        reduce_cmd="reset_reduce",
+        mask=mask,
+        dtype=dtype,
+    )

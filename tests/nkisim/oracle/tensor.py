@@ -1,4 +1,5 @@
 """Tensor Engine: products, transpositions, and a row repeated over partitions."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -6,14 +7,24 @@ import numpy as np
 from .common import FP32, Expected, cast
 
 
-def nc_matmul(stationary, moving, *, is_stationary_onezero=False, is_moving_onezero=False,
-              is_transpose=False, tile_position=(), tile_size=(), perf_mode=None, mask):
+def nc_matmul(
+    stationary,
+    moving,
+    *,
+    is_stationary_onezero=False,
+    is_moving_onezero=False,
+    is_transpose=False,
+    tile_position=(),
+    tile_size=(),
+    perf_mode=None,
+    mask,
+):
     """stationary^T @ moving in float32; the free dims of moving stay."""
     # `mask` is over the result's grid. The documentation says only that the compiler cannot tell
     # the free dims of the operands apart in it, and offers masks of operands instead: the matrix
     # gives no mask here but whole and nothing, and tests masks of operands by themselves.
     s, m = stationary.astype(np.float64), moving.astype(np.float64)
-    if perf_mode is not None:               # pairs of rows: contraction over K and the second dim
+    if perf_mode is not None:  # pairs of rows: contraction over K and the second dim
         s, m = s.reshape(-1, s.shape[-1]), m.reshape(-1, m.shape[-1])
     k, columns, rest = s.shape[0], s.reshape(s.shape[0], -1), m.reshape(m.shape[0], -1)
     value = np.zeros((columns.shape[1], rest.shape[1]), np.float64)

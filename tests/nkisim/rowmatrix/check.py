@@ -1,4 +1,5 @@
 """The kernel of a trial, and what is wrong with what it does."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -12,15 +13,20 @@ import numpy as np
 
 import nkisim
 from nkisim.errors import NkiError
-from nkisim.launch import launch
+from nkisim.simulation.launch import launch
 from oracle.common import E4M3, E5M2, Expected, is_float
 
 from . import masks
 from .data import TAKES_OP, prefill
 from .trial import Trial
 
-ENUMS = {"engine": nisa.engine, "reduce_cmd": nisa.reduce_cmd, "dge_mode": nisa.dge_mode,
-         "oob_mode": nisa.oob_mode, "mode": nisa.oob_mode}
+ENUMS = {
+    "engine": nisa.engine,
+    "reduce_cmd": nisa.reduce_cmd,
+    "dge_mode": nisa.dge_mode,
+    "oob_mode": nisa.oob_mode,
+    "mode": nisa.oob_mode,
+}
 BUFFERS = {"sbuf": nl.sbuf, "psum": nl.psum, "hbm": nl.shared_hbm}
 
 
@@ -60,7 +66,7 @@ def _out(tile: Any, memory: str, count: Counter) -> Any:
     return out
 
 
-def _kernel(trial: Trial, names: list[str], expected: dict[str, Expected]) -> Any:
+def kernel_of(trial: Trial, names: list[str], expected: dict[str, Expected]) -> Any:
     """Return the kernel of a trial: it brings, calls, and stores what the call wrote.
 
     `kernel.count` are the instructions that it should have issued, by name.
@@ -69,8 +75,7 @@ def _kernel(trial: Trial, names: list[str], expected: dict[str, Expected]) -> An
 
     def kernel(*given):
         count = kernel.count = Counter()
-        tiles = {n: _bring(x, trial.places[n], count, n in expected)
-                 for n, x in zip(names, given)}
+        tiles = {n: _bring(x, trial.places[n], count, n in expected) for n, x in zip(names, given)}
         kw = {k: _argument(trial, k, v) for k, v in trial.params.items()}
         kw.update((n, t) for n, t in tiles.items() if n)
         if trial.spec.call is not None:
@@ -80,6 +85,7 @@ def _kernel(trial: Trial, names: list[str], expected: dict[str, Expected]) -> An
             tiles[""] = result
         count[trial.spec.row] += bool(trial.selected.any())
         return tuple(_out(tiles[n], trial.places[n], count) for n in expected)
+
     return kernel
 
 
@@ -113,25 +119,31 @@ def _assign(trial: Trial, function: Any, kw: dict, dst: Any) -> Any:
 
 # -- comparison ----------------------------------------------------------------------------------
 
+
 def check(trial: Trial) -> str:
     """Run a trial; return what is wrong with it, or nothing."""
     expected = trial.expected()
-    before = {n: trial.arrays.get(n, prefill(e.value.shape, e.value.dtype))
-              for n, e in expected.items()}
+    before = {
+        n: trial.arrays.get(n, prefill(e.value.shape, e.value.dtype)) for n, e in expected.items()
+    }
     given = {**{n: a for n, a in trial.arrays.items() if n not in before}, **before}
-    kernel, arrays = _kernel(trial, list(given), expected), list(given.values())
+    kernel, arrays = kernel_of(trial, list(given), expected), list(given.values())
     try:
         run = nkisim.run(kernel, *arrays, target=trial.spec.target)
     except Exception as exc:
-        if isinstance(exc, NkiError) and exc.id != "NKI-X01" and not any(
-                e.known is None or (e.known & e.written).any() for e in expected.values()):
-            return ""                           # what is not documented may be refused
+        if (
+            isinstance(exc, NkiError)
+            and exc.id != "NKI-X01"
+            and not any(e.known is None or (e.known & e.written).any() for e in expected.values())
+        ):
+            return ""  # what is not documented may be refused
         return f"{type(exc).__name__}: {str(exc)[:400]}"
     return "\n".join(_differences(trial, kernel, run, arrays, expected, before))
 
 
-def _differences(trial: Trial, kernel: Any, run: Any, arrays: list, expected: dict, before: dict
-                 ) -> Iterator[str]:
+def _differences(
+    trial: Trial, kernel: Any, run: Any, arrays: list, expected: dict, before: dict
+) -> Iterator[str]:
     for (name, want), got in zip(expected.items(), run.outputs):
         yield from _values(name or "the result", got, want, before[name], trial.assigned)
     if run.instructions != +kernel.count:
@@ -148,30 +160,47 @@ def out_of_reach(trace: Any) -> Iterator[str]:
         memories = {p.kind for p in kind.operands}
         if kind.engine == "gpsimd" and "psum" in memories:
             yield f"{kind.row.name} runs on GpSimd, which cannot touch PSUM"
-        if kind.engine == "tensor" and "psum" in {p.kind for p in kind.operands[kind.outputs:]}:
+        if kind.engine == "tensor" and "psum" in {p.kind for p in kind.operands[kind.outputs :]}:
             yield f"{kind.row.name} runs on the Tensor Engine, which reads SBUF only"
 
 
 def record(trace: Any) -> list:
     """Return a trace's instructions with their operands, to be compared."""
-    return [(kind.row.name, kind.engine, kind.operands, kind.outputs, kind.accumulate, kind.inplace,
-             kind.form, ops) for kind, _, _, ops in trace]
+    return [
+        (
+            kind.row.name,
+            kind.engine,
+            kind.operands,
+            kind.outputs,
+            kind.accumulate,
+            kind.inplace,
+            kind.form,
+            ops,
+        )
+        for kind, _, _, ops in trace
+    ]
 
 
-def _values(name: str, got: np.ndarray, want: Expected, before: np.ndarray, prefilled: bool
-            ) -> Iterator[str]:
+def _values(
+    name: str, got: np.ndarray, want: Expected, before: np.ndarray, prefilled: bool
+) -> Iterator[str]:
     if got.dtype != want.value.dtype or got.shape != want.value.shape:
-        yield (f"{name} is {got.dtype.name}{list(got.shape)}, expected "
-               f"{want.value.dtype.name}{list(want.value.shape)}")
+        yield (
+            f"{name} is {got.dtype.name}{list(got.shape)}, expected "
+            f"{want.value.dtype.name}{list(want.value.shape)}"
+        )
         return
     known = np.ones(got.shape, bool) if want.known is None else want.known
-    if got.dtype in (E4M3, E5M2):               # overflow of 8-bit floats is not documented
+    if got.dtype in (E4M3, E5M2):  # overflow of 8-bit floats is not documented
         known = known & np.isfinite(want.value.astype(np.float32))
     x, y = got.astype(np.float64), want.value.astype(np.float64)
     margin = np.zeros(y.shape)
     if want.rtol:
-        margin = np.abs(y) * max(want.rtol, _epsilon(got.dtype)) + 1e-6 if is_float(got.dtype) \
+        margin = (
+            np.abs(y) * max(want.rtol, _epsilon(got.dtype)) + 1e-6
+            if is_float(got.dtype)
             else np.ones(y.shape)
+        )
     with np.errstate(invalid="ignore"):
         same = (np.abs(x - y) <= margin) | (x == y) | (np.isnan(x) & np.isnan(y))
     wrong = want.written & known & ~same
@@ -188,5 +217,7 @@ def _epsilon(dtype: np.dtype) -> float:
 
 def _told(what: str, bad: np.ndarray, got: np.ndarray, want: np.ndarray) -> str:
     at = tuple(int(i) for i in np.argwhere(bad)[0])
-    return (f"{what} at {int(bad.sum())} of {bad.size} elements, first {at}: {got[at]} instead of "
-            f"{want[at]}")
+    return (
+        f"{what} at {int(bad.sum())} of {bad.size} elements, first {at}: {got[at]} instead of "
+        f"{want[at]}"
+    )

@@ -1,4 +1,5 @@
 """Masks and index expressions, as a kernel writes them and as arrays of NumPy."""
+
 from __future__ import annotations
 
 import operator
@@ -7,8 +8,13 @@ from typing import Any
 
 import numpy as np
 
-_COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-            "==": operator.eq}
+_COMPARE = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+}
 
 
 @dataclass(frozen=True)
@@ -51,8 +57,10 @@ def axes(nl: Any, grid: tuple[int, ...], mgrid: bool = False) -> list:
     if mgrid:
         return list(nl.mgrid[tuple(slice(0, n) for n in grid)])
     every = (slice(None),)
-    return [nl.arange(n)[(None,) * d + every + (None,) * (len(grid) - d - 1)]
-            for d, n in enumerate(grid)]
+    return [
+        nl.arange(n)[(None,) * d + every + (None,) * (len(grid) - d - 1)]
+        for d, n in enumerate(grid)
+    ]
 
 
 def _along(dim: int, rank: int) -> Affine:
@@ -109,17 +117,30 @@ def of(name: str, grid: tuple[int, ...], step: int = 1, low: bool = True) -> Cas
     if name == "free":
         return Case(name, (Compare(_along(last, rank), "<", cut),))
     if name == "free_first":
-        return Case(name, (Compare(_along(1, rank), "<=", grid[1] - 2),)) \
-            if rank > 2 and grid[1] > 1 else None
-    if name == "free_middle":
-        return Case(name, (Compare(_along(2, rank), ">=", 1),)) \
-            if rank > 3 and grid[2] > 1 else None
-    if name == "free_one":              # a dim of size 1: the mask holds everywhere
-        return Case(name, (Compare(_along(1, rank), "<", 1),)) if rank > 2 and grid[1] == 1 \
+        return (
+            Case(name, (Compare(_along(1, rank), "<=", grid[1] - 2),))
+            if rank > 2 and grid[1] > 1
             else None
+        )
+    if name == "free_middle":
+        return (
+            Case(name, (Compare(_along(2, rank), ">=", 1),)) if rank > 3 and grid[2] > 1 else None
+        )
+    if name == "free_one":  # a dim of size 1: the mask holds everywhere
+        return (
+            Case(name, (Compare(_along(1, rank), "<", 1),)) if rank > 2 and grid[1] == 1 else None
+        )
     if name == "both":
-        return Case(name, (p, Compare(_along(last, rank), ">=", grid[-1] - cut) if low else
-                           Compare(_along(last, rank), "<", cut)))
+        return Case(
+            name,
+            (
+                p,
+                Compare(_along(last, rank), ">=", grid[-1] - cut)
+                if low
+                else Compare(_along(last, rank), "<", cut),
+            ),
+        )
     assert name == "slanted"
-    return Case(name, (Compare(Affine((1,) + (0,) * (rank - 2) + (1,)), "<",
-                               grid[0] + grid[-1] - 4),))
+    return Case(
+        name, (Compare(Affine((1,) + (0,) * (rank - 2) + (1,)), "<", grid[0] + grid[-1] - 4),)
+    )

@@ -3,6 +3,7 @@
 This dialect has no masks: views take their place. A cell is (row, dtype, rank, view); memories and
 the dtype of the destination go round.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -19,9 +20,9 @@ TILE = "<a tile>"
 #: what an operand is a view of: name -> (shape of the storage, the view of it)
 VIEWS: dict[str, tuple[Callable, Callable]] = {
     "whole": (lambda s: s, lambda t, s: t),
-    "cut": (lambda s: (*s[:-1], s[-1] + 3), lambda t, s: t[..., 2:2 + s[-1]]),
-    "steps": (lambda s: (*s[:-1], 2 * s[-1]), lambda t, s: t[..., 0:2 * s[-1]:2]),
-    "swapped": (lambda s: (*s[:-2], s[-1], s[-2]), None),       # free dims, in a tile of 3 or more
+    "cut": (lambda s: (*s[:-1], s[-1] + 3), lambda t, s: t[..., 2 : 2 + s[-1]]),
+    "steps": (lambda s: (*s[:-1], 2 * s[-1]), lambda t, s: t[..., 0 : 2 * s[-1] : 2]),
+    "swapped": (lambda s: (*s[:-2], s[-1], s[-2]), None),  # free dims, in a tile of 3 or more
 }
 
 
@@ -63,9 +64,9 @@ class Row:
     optional: tuple[str, ...] = ()
     target: str = "trn3"
     rtol: float = 1e-5
-    one_psum: bool = False              # at most one operand that is read lies in PSUM
+    one_psum: bool = False  # at most one operand that is read lies in PSUM
     variant: str = ""
-    expects: tuple[str, ...] = ()       # arguments that the oracle is given besides its own
+    expects: tuple[str, ...] = ()  # arguments that the oracle is given besides its own
 
     @property
     def id(self) -> str:

@@ -1,4 +1,5 @@
 """What the table cannot declare of a row: shapes, samples of its parameters, and its oracle."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from oracle.common import FLOATS, INTS, is_float
 from . import masks
 
 GRIDS = {"2d": (6, 16), "3d": (6, 3, 8), "3d1": (6, 1, 16), "4d": (6, 2, 3, 4)}
-TILE = "<a tile>"                       # in a sample: this operand is a tile or vector, no number
+TILE = "<a tile>"  # in a sample: this operand is a tile or vector, no number
 
 
 def members(dtype_class: str) -> tuple[np.dtype, ...]:
@@ -40,14 +41,19 @@ class Sample:
     dtypes: dict[str, Any] = field(default_factory=dict)
 
     def fits(self, dtype: np.dtype) -> bool:
-        """Tell whether the sample can be given with tiles of a dtype."""
+        """Return whether the sample can be given with tiles of a dtype."""
         if self.only in ("float", "int"):
             return is_float(dtype) == (self.only == "float")
         return self.only is None or dtype in self.only
 
 
-def sample(fill: dict | None = None, only: Any = None, psum: bool = True,
-           dtypes: dict | None = None, **args: Any) -> Sample:
+def sample(
+    fill: dict | None = None,
+    only: Any = None,
+    psum: bool = True,
+    dtypes: dict | None = None,
+    **args: Any,
+) -> Sample:
     return Sample(args, fill or {}, only, psum, dtypes or {})
 
 
@@ -79,9 +85,9 @@ class Spec:
     variant: str = ""
     target: str = "trn1"
     step: int = 1
-    no_cast: bool = False               # dst has the dtype of the case
-    extra: tuple[Operand, ...] = ()     # tiles that an operand is subscripted with
-    low: bool = True                    # masks may leave out the first indices of a free dim
+    no_cast: bool = False  # dst has the dtype of the case
+    extra: tuple[Operand, ...] = ()  # tiles that an operand is subscripted with
+    low: bool = True  # masks may leave out the first indices of a free dim
 
     @property
     def operands(self) -> tuple[Operand, ...]:

@@ -1,4 +1,5 @@
 """The operands of one call of one instruction."""
+
 from __future__ import annotations
 
 import zlib
@@ -30,7 +31,7 @@ class Trial:
     grid: tuple[int, ...]
     mask: masks.Case
     dtype: np.dtype
-    turn: int                               # rotates what is not multiplied out
+    turn: int  # rotates what is not multiplied out
     arrays: dict[str, np.ndarray] = field(default_factory=dict, init=False)
     places: dict[str, str] = field(default_factory=dict, init=False)
 
@@ -40,10 +41,18 @@ class Trial:
         self.public = self.spec.public or self.row.public
         self.domain = self.spec.domain(self.grid)
         self.selected = self.mask.array(self.domain)
-        self.rng = np.random.default_rng(zlib.crc32(repr((
-            self.spec.row, self.grid, self.mask.name, self.dtype.name, self.turn)).encode()))
-        self.params = {k: v(self.grid) if callable(v) else v
-                       for k, v in self.sample.args.items() if v is not TILE}
+        self.rng = np.random.default_rng(
+            zlib.crc32(
+                repr(
+                    (self.spec.row, self.grid, self.mask.name, self.dtype.name, self.turn)
+                ).encode()
+            )
+        )
+        self.params = {
+            k: v(self.grid) if callable(v) else v
+            for k, v in self.sample.args.items()
+            if v is not TILE
+        }
         self._give_dtype()
         for operand in self.operands:
             if self._is_tile(operand):
@@ -61,11 +70,16 @@ class Trial:
     def _give_dtype(self) -> None:
         """Choose the dtype that the call asks for, or that of an explicit destination."""
         choice = self.spec.casts[self.turn % len(self.spec.casts)]
-        self.asked = self.dtype if choice == "case" else None if choice is None \
+        self.asked = (
+            self.dtype
+            if choice == "case"
+            else None
+            if choice is None
             else np.dtype(getattr(nl, choice))
+        )
         bitvec = any(v in BITVEC for v in self.sample.args.values() if isinstance(v, str))
         if bitvec and self.asked is not None and is_float(self.asked):
-            self.asked = self.dtype             # bits go to integers
+            self.asked = self.dtype  # bits go to integers
         if self.spec.result and self.asked is not None:
             self.params["dtype"] = self.asked
 
@@ -99,8 +113,9 @@ class Trial:
         elif isinstance(how, str) and how == "among":
             self.arrays[name] = self._among(shape)
         elif isinstance(how, str) and how == "rows":
-            self.arrays[name] = self.rng.permutation(self.grid[0])[:shape[0]].reshape(
-                shape).astype(dtype)
+            self.arrays[name] = (
+                self.rng.permutation(self.grid[0])[: shape[0]].reshape(shape).astype(dtype)
+            )
         else:
             self.arrays[name] = fill(self.rng, shape, dtype, how)
 
@@ -118,14 +133,14 @@ class Trial:
         where = {o.name: o.memories for o in self.operands if o.name in self.arrays}
         if self.spec.result:
             where[""] = self.spec.result
-        if self.row.engines == ("gpsimd",):     # it cannot touch PSUM, whatever is declared
+        if self.row.engines == ("gpsimd",):  # it cannot touch PSUM, whatever is declared
             where = {name: tuple(m for m in every if m != "psum") for name, every in where.items()}
         choices = [{n: m[0] for n, m in where.items()}]
         for name, memories in where.items():
             for other in memories[1:]:
                 if other != "psum" or self.sample.psum:
                     choices.append({**choices[0], name: other})
-        for choice in list(choices[1:]):            # and a written one as well
+        for choice in list(choices[1:]):  # and a written one as well
             for name in ("", "dst"):
                 if "psum" in where.get(name, ()) and self.sample.psum and choice[name] != "psum":
                     choices.append({**choice, name: "psum"})
@@ -150,5 +165,8 @@ class Trial:
         args += [f"{k}={v}" for k, v in self.params.items()]
         text = f"{self.public}({', '.join(args)}"
         text += f", mask={self.mask.name})" if self.mask.name != "none" else ")"
-        return ("dst[...] = " if self.assigned and self.spec.result else "") + text + (
-            f" with the result in {self.places['']}" if "" in self.places else "")
+        return (
+            ("dst[...] = " if self.assigned and self.spec.result else "")
+            + text
+            + (f" with the result in {self.places['']}" if "" in self.places else "")
+        )

@@ -30,8 +30,8 @@ function wire() {
   });
 }
 
-/* A live board asks for itself again: a page that loaded anew would lose the order that somebody
-   chose, the place they had scrolled to and what the keyboard was on. */
+/* A live board asks for itself again: a page that loaded anew would lose the chosen order,
+   the scroll position and the keyboard's focus. */
 async function renew() {
   const said = document.querySelector("[role=status]");
   let text;

@@ -4,6 +4,7 @@ Both are made from the one list of panels below, so that they show the same. gra
 imported in Grafana (Dashboards > New > Import) with an InfluxDB data source that speaks InfluxQL;
 influxdb.yml is applied with `influx apply -f influxdb.yml` to InfluxDB 2.
 """
+
 from __future__ import annotations
 
 import json
@@ -15,8 +16,10 @@ from ..points import MEASUREMENT
 
 BUCKET = "trainium-labs"
 #: Title, unit, which points, by which tags, and how they are gathered.
-OVER_TIME = (("Measured latency over time (p50, us)", "measured"),
-             ("Predicted latency over time (p50, us; nkisim's model)", "predicted"))
+OVER_TIME = (
+    ("Measured latency over time (p50, us)", "measured"),
+    ("Predicted latency over time (p50, us; nkisim's model)", "predicted"),
+)
 BY = ("kernel", "case", "student", "target")
 RANKING = "Contest: best measured p50 (us), right runs only"
 
@@ -24,16 +27,20 @@ RANKING = "Contest: best measured p50 (us), right runs only"
 def over_time(kind: str) -> str:
     """Return the InfluxQL of a chart; $timeFilter is Grafana's."""
     tags = ", ".join(f'"{t}"' for t in BY)
-    return (f'SELECT "p50" FROM "{MEASUREMENT}" WHERE ("kind" = \'{kind}\' AND "right" = 1 AND '
-            f'"kernel" =~ /^$kernel$/ AND "student" =~ /^$student$/ AND "target" =~ /^$target$/) '
-            f"AND $timeFilter GROUP BY {tags}")
+    return (
+        f'SELECT "p50" FROM "{MEASUREMENT}" WHERE ("kind" = \'{kind}\' AND "right" = 1 AND '
+        f'"kernel" =~ /^$kernel$/ AND "student" =~ /^$student$/ AND "target" =~ /^$target$/) '
+        f"AND $timeFilter GROUP BY {tags}"
+    )
 
 
 def ranking() -> str:
     """Return the InfluxQL of the table."""
-    return (f'SELECT min("p50") AS "best us" FROM "{MEASUREMENT}" WHERE "kind" = \'measured\' AND '
-            '"right" = 1 AND "case" =~ /^$case$/ AND "target" =~ /^$target$/ AND $timeFilter '
-            'GROUP BY "case", "target", "student"')
+    return (
+        f'SELECT min("p50") AS "best us" FROM "{MEASUREMENT}" WHERE "kind" = \'measured\' AND '
+        '"right" = 1 AND "case" =~ /^$case$/ AND "target" =~ /^$target$/ AND $timeFilter '
+        'GROUP BY "case", "target", "student"'
+    )
 
 
 def grafana() -> dict[str, Any]:
@@ -41,31 +48,87 @@ def grafana() -> dict[str, Any]:
     source = {"type": "influxdb", "uid": "${DS_INFLUXDB}"}
     panels: list[dict[str, Any]] = []
     for number, (title, kind) in enumerate(OVER_TIME):
-        panels.append({
-            "id": number + 1, "type": "timeseries", "title": title, "datasource": source,
-            "gridPos": {"h": 9, "w": 24, "x": 0, "y": 9 * number},
-            "fieldConfig": {"defaults": {"unit": "µs", "custom": {"drawStyle": "line",
-                                                                  "showPoints": "always"}},
-                            "overrides": []},
-            "targets": [{"refId": "A", "rawQuery": True, "query": over_time(kind),
-                         "alias": "$tag_case $tag_student $tag_target",
-                         "resultFormat": "time_series", "datasource": source}]})
-    panels.append({                     # one for each case that is chosen: each has its own ranking
-        "id": 9, "type": "table", "title": f"{RANKING}: $case", "datasource": source,
-        "repeat": "case", "repeatDirection": "v",
-        "gridPos": {"h": 10, "w": 24, "x": 0, "y": 18},
-        "transformations": [{"id": "sortBy", "options": {"sort": [{"field": "best us"}]}}],
-        "targets": [{"refId": "A", "rawQuery": True, "query": ranking(), "resultFormat": "table",
-                     "datasource": source}]})
-    variables = [{"name": tag, "label": tag, "type": "query", "datasource": source,
-                  "query": f'SHOW TAG VALUES FROM "{MEASUREMENT}" WITH KEY = "{tag}"',
-                  "includeAll": True, "multi": True, "refresh": 2,
-                  "current": {"text": "All", "value": "$__all"}} for tag in BY]
-    return {"__inputs": [{"name": "DS_INFLUXDB", "label": "InfluxDB", "type": "datasource",
-                          "pluginId": "influxdb", "pluginName": "InfluxDB"}],
-            "title": "Trainium labs: latency", "uid": "trainium-labs", "schemaVersion": 38,
-            "time": {"from": "now-30d", "to": "now"}, "refresh": "1m", "editable": True,
-            "tags": ["trainium-labs"], "templating": {"list": variables}, "panels": panels}
+        panels.append(
+            {
+                "id": number + 1,
+                "type": "timeseries",
+                "title": title,
+                "datasource": source,
+                "gridPos": {"h": 9, "w": 24, "x": 0, "y": 9 * number},
+                "fieldConfig": {
+                    "defaults": {
+                        "unit": "µs",
+                        "custom": {"drawStyle": "line", "showPoints": "always"},
+                    },
+                    "overrides": [],
+                },
+                "targets": [
+                    {
+                        "refId": "A",
+                        "rawQuery": True,
+                        "query": over_time(kind),
+                        "alias": "$tag_case $tag_student $tag_target",
+                        "resultFormat": "time_series",
+                        "datasource": source,
+                    }
+                ],
+            }
+        )
+    panels.append(
+        {  # one for each case that is chosen: each has its own ranking
+            "id": 9,
+            "type": "table",
+            "title": f"{RANKING}: $case",
+            "datasource": source,
+            "repeat": "case",
+            "repeatDirection": "v",
+            "gridPos": {"h": 10, "w": 24, "x": 0, "y": 18},
+            "transformations": [{"id": "sortBy", "options": {"sort": [{"field": "best us"}]}}],
+            "targets": [
+                {
+                    "refId": "A",
+                    "rawQuery": True,
+                    "query": ranking(),
+                    "resultFormat": "table",
+                    "datasource": source,
+                }
+            ],
+        }
+    )
+    variables = [
+        {
+            "name": tag,
+            "label": tag,
+            "type": "query",
+            "datasource": source,
+            "query": f'SHOW TAG VALUES FROM "{MEASUREMENT}" WITH KEY = "{tag}"',
+            "includeAll": True,
+            "multi": True,
+            "refresh": 2,
+            "current": {"text": "All", "value": "$__all"},
+        }
+        for tag in BY
+    ]
+    return {
+        "__inputs": [
+            {
+                "name": "DS_INFLUXDB",
+                "label": "InfluxDB",
+                "type": "datasource",
+                "pluginId": "influxdb",
+                "pluginName": "InfluxDB",
+            }
+        ],
+        "title": "Trainium labs: latency",
+        "uid": "trainium-labs",
+        "schemaVersion": 38,
+        "time": {"from": "now-30d", "to": "now"},
+        "refresh": "1m",
+        "editable": True,
+        "tags": ["trainium-labs"],
+        "templating": {"list": variables},
+        "panels": panels,
+    }
 
 
 def flux(kind: str) -> str:
@@ -85,26 +148,59 @@ def influxdb() -> str:
     """Return the template for `influx apply`, in YAML."""
     charts: list[dict[str, Any]] = []
     for number, (title, kind) in enumerate(OVER_TIME):
-        charts.append({"kind": "Xy", "name": title, "xPos": 0, "yPos": 4 * number, "width": 12,
-                       "height": 4, "geom": "line", "xCol": "_time", "yCol": "_value",
-                       "queries": [{"query": flux(kind)}],
-                       "axes": [{"base": "10", "name": "x", "scale": "linear"},
-                                {"base": "10", "name": "y", "scale": "linear", "suffix": " us"}]})
-    best = flux("measured") + '''  |> min()
+        charts.append(
+            {
+                "kind": "Xy",
+                "name": title,
+                "xPos": 0,
+                "yPos": 4 * number,
+                "width": 12,
+                "height": 4,
+                "geom": "line",
+                "xCol": "_time",
+                "yCol": "_value",
+                "queries": [{"query": flux(kind)}],
+                "axes": [
+                    {"base": "10", "name": "x", "scale": "linear"},
+                    {"base": "10", "name": "y", "scale": "linear", "suffix": " us"},
+                ],
+            }
+        )
+    best = (
+        flux("measured")
+        + """  |> min()
   |> group()
   |> keep(columns: ["case", "target", "student", "_value"])
   |> rename(columns: {_value: "best us"})
   |> sort(columns: ["case", "target", "best us"])
-'''
-    charts.append({"kind": "Table", "name": RANKING, "xPos": 0, "yPos": 8, "width": 12,
-                   "height": 4, "queries": [{"query": best}]})
+"""
+    )
+    charts.append(
+        {
+            "kind": "Table",
+            "name": RANKING,
+            "xPos": 0,
+            "yPos": 8,
+            "width": 12,
+            "height": 4,
+            "queries": [{"query": best}],
+        }
+    )
     # JSON is YAML: one document each
     documents = [
-        {"apiVersion": "influxdata.com/v2alpha1", "kind": "Bucket",
-         "metadata": {"name": "trainium-labs-bucket"}, "spec": {"name": BUCKET}},
-        {"apiVersion": "influxdata.com/v2alpha1", "kind": "Dashboard",
-         "metadata": {"name": "trainium-labs-latency"},
-         "spec": {"name": "Trainium labs: latency", "charts": charts}}]
+        {
+            "apiVersion": "influxdata.com/v2alpha1",
+            "kind": "Bucket",
+            "metadata": {"name": "trainium-labs-bucket"},
+            "spec": {"name": BUCKET},
+        },
+        {
+            "apiVersion": "influxdata.com/v2alpha1",
+            "kind": "Dashboard",
+            "metadata": {"name": "trainium-labs-latency"},
+            "spec": {"name": "Trainium labs: latency", "charts": charts},
+        },
+    ]
     return "\n---\n".join(json.dumps(d, indent=1) for d in documents) + "\n"
 
 

@@ -1,4 +1,5 @@
 """One instruction, TIMES times, each result used: a chain, or columns of the output."""
+
 from __future__ import annotations
 
 import neuronxcc.nki as nki
@@ -22,7 +23,7 @@ def copy_rows(a):
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
     width = a.shape[1] // TIMES
     for i in nl.affine_range(TIMES):
-        nl.store(out[:, i * width:(i + 1) * width], nl.load(a[:, i * width:(i + 1) * width]))
+        nl.store(out[:, i * width : (i + 1) * width], nl.load(a[:, i * width : (i + 1) * width]))
     return out
 
 
@@ -66,7 +67,7 @@ def tensor_reduce(a):
     x = nl.load(a)
     sums = nl.ndarray((a.shape[0], TIMES), dtype=a.dtype, buffer=nl.sbuf)
     for i in nl.affine_range(TIMES):
-        sums[:, i:i + 1] = nisa.tensor_reduce(nl.add, x, axis=(1,), keepdims=True)
+        sums[:, i : i + 1] = nisa.tensor_reduce(nl.add, x, axis=(1,), keepdims=True)
     nl.store(out, sums)
     return out
 

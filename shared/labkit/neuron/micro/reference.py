@@ -1,4 +1,5 @@
 """What the micro-kernels compute, in NumPy and fp64."""
+
 from __future__ import annotations
 
 import numpy as np

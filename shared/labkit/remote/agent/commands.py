@@ -1,4 +1,5 @@
 """The commands that the other side calls over SSH; each answers with a line of JSON."""
+
 from __future__ import annotations
 
 import base64
@@ -19,8 +20,8 @@ from .machine import facts
 from .runs import GRACE_S, describe, end, find, launch, runs, state
 from .supervisor import supervise
 
-SMALL = 256 * 1024              # bytes that are sent along with the end of a run
-OLD_S = 30 * 86400              # files of trees that no run has used for so long are removed
+SMALL = 256 * 1024  # bytes that are sent along with the end of a run
+OLD_S = 30 * 86400  # files of trees that no run has used for so long are removed
 
 
 def plan(request):
@@ -41,8 +42,11 @@ def plan(request):
                 path.unlink()
         for left in [*JOBS.glob(".new-*"), *JOBS.glob(".gone-*")]:
             shutil.rmtree(str(left), ignore_errors=True)
-    return {"facts": facts(request.get("venvs", ())), "missing": missing,
-            "jobs": [job for job in map(describe, runs()) if job["key"]]}      # none just removed
+    return {
+        "facts": facts(request.get("venvs", ())),
+        "missing": missing,
+        "jobs": [job for job in map(describe, runs()) if job["key"]],
+    }  # none just removed
 
 
 def thing(sha):
@@ -80,8 +84,9 @@ def start(job):
     with lock(HOME / "store.lock", wait=True):
         for folder in runs():
             was = read(folder / "job.json") or {}
-            if (was.get("key"), was.get("origin")) == (job["key"], job["origin"]) \
-                    and state(folder) != "ended":
+            if (was.get("key"), was.get("origin")) == (job["key"], job["origin"]) and state(
+                folder
+            ) != "ended":
                 launch(folder)
                 return describe(folder)
         new = JOBS / (".new-" + job["id"])
@@ -103,7 +108,7 @@ def start(job):
 
 
 def follow(job, offset):
-    """Copy a run's output from `offset` on to stdout, until it has ended or nobody reads.
+    """Copy a run's output from `offset` on to stdout, until it has ended or the reader is gone.
 
     Then the run, with its files if they are small, goes to stderr: that saves two calls.
     """
@@ -121,7 +126,7 @@ def follow(job, offset):
                 print(json.dumps({**describe(folder), "small": small(folder)}), file=sys.stderr)
                 return
             elif select.select([sys.stdin], [], [], 0.05)[0] and not os.read(sys.stdin.fileno(), 1):
-                return      # the other side is gone
+                return  # the other side is gone
 
 
 def small(folder):
@@ -129,8 +134,10 @@ def small(folder):
     files = (read(folder / "done.json") or {}).get("files", ())
     if sum(f["size"] for f in files) > SMALL:
         return {}
-    return {f["path"]: base64.b64encode((folder / "tree" / f["path"]).read_bytes()).decode()
-            for f in files}
+    return {
+        f["path"]: base64.b64encode((folder / "tree" / f["path"]).read_bytes()).decode()
+        for f in files
+    }
 
 
 def stop(job):
@@ -140,7 +147,7 @@ def stop(job):
     (folder / "stop").touch()
     for _ in range(int((GRACE_S + 10) / 0.1)):
         now = state(folder)
-        if now == "new":        # never started
+        if now == "new":  # never started
             end(folder, "stopped", None, 0.0)
         if now == "ended":
             break
@@ -188,14 +195,15 @@ def main(argv):
             request = json.loads(gzip.decompress(sys.stdin.buffer.read()).decode())
             answer = plan(request) if command == "plan" else start(request)
         else:
-            known: dict = {"put": put, "stop": stop, "forget": forget, "clean": clean,
-                           "show": show}
+            known: dict = {"put": put, "stop": stop, "forget": forget, "clean": clean, "show": show}
             answer = known[command](*rest)
     except Refused as error:
         answer = {"error": str(error)}
     except OSError as error:
         text = error.strerror or str(error)
-        answer = {"error": f"{text} ({error.filename})" if error.filename else text,
-                  "errno": error.errno}
+        answer = {
+            "error": f"{text} ({error.filename})" if error.filename else text,
+            "errno": error.errno,
+        }
     print(json.dumps(answer))
     return None

@@ -1,4 +1,5 @@
 """Files and locks of `~/.trainium-labs`, on which everything else stands."""
+
 from __future__ import annotations
 
 import fcntl
@@ -38,8 +39,9 @@ def lock(path, wait=False, shared=False):
     """Return an open file with a lock, None if another process has it."""
     file = open(path, "a+")
     try:
-        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
-                    | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(
+            file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
+        )
     except OSError:
         file.close()
         return None

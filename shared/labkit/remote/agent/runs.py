@@ -1,4 +1,5 @@
 """Runs: what state one is in, what it has made, how it is started, and how it is ended."""
+
 from __future__ import annotations
 
 import getpass
@@ -13,15 +14,15 @@ from pathlib import Path
 
 from .files import JOBS, Refused, boot, digest, lock, read, write
 
-MARK = "TRAINIUM_LABS_JOB"      # in the environment of all that a run starts
-GRACE_S = 5.0                   # between the interrupt, after which a run records, and the kill
+MARK = "TRAINIUM_LABS_JOB"  # in the environment of all that a run starts
+GRACE_S = 5.0  # between the interrupt, after which a run records, and the kill
 CACHES = ("__pycache__", ".pytest_cache", ".git")
 
 
 def state(folder):
     """Return "new", "waiting", "running" or "ended"; a run that died is closed here.
 
-    A folder that is gone is that of a run that ended: whoever followed it has what it made.
+    A missing folder means that the run has ended and its results were fetched.
     """
     if (folder / "done.json").exists():
         return "ended"
@@ -49,8 +50,12 @@ def state(folder):
 def describe(folder):
     """Return a run as the other side lists it."""
     job = read(folder / "job.json") or {}
-    return {"id": folder.name, "state": state(folder), "done": read(folder / "done.json"),
-            **{k: job.get(k) for k in ("key", "origin", "argv", "created", "cwd", "results")}}
+    return {
+        "id": folder.name,
+        "state": state(folder),
+        "done": read(folder / "done.json"),
+        **{k: job.get(k) for k in ("key", "origin", "argv", "created", "cwd", "results")},
+    }
 
 
 def runs():
@@ -72,8 +77,13 @@ def outputs(folder):
     known, found = job.get("manifest", {}), []
     for path in sorted(tree.rglob("*")):
         name = path.relative_to(tree).as_posix()
-        if name in known or path.suffix in (".pyc", ".lock", ".tmp") or path.is_symlink() \
-                or set(Path(name).parts) & set(CACHES) or not path.is_file():
+        if (
+            name in known
+            or path.suffix in (".pyc", ".lock", ".tmp")
+            or path.is_symlink()
+            or set(Path(name).parts) & set(CACHES)
+            or not path.is_file()
+        ):
             continue
         found.append({"path": name, "size": path.stat().st_size, "sha256": digest(path)})
     return found
@@ -85,7 +95,7 @@ def end(folder, why, code, seconds):
     done = {"why": why, "code": code, "seconds": seconds, "files": outputs(folder)}
     try:
         write(folder / "done.json", done)
-    except OSError:     # disk full: room for this was kept
+    except OSError:  # disk full: room for this was kept
         (folder / "reserve").unlink()
         write(folder / "done.json", done)
 
@@ -124,8 +134,13 @@ def launch(folder):
     command = [sys.executable, os.path.abspath(sys.argv[0]), "run", folder.name]
     for how, prefix in keepers(folder.name):
         try:
-            done = subprocess.run([*prefix, *command], stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=20)
+            done = subprocess.run(
+                [*prefix, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=20,
+            )
         except (OSError, subprocess.SubprocessError):
             continue
         if done.returncode == 0:
@@ -146,8 +161,14 @@ def keepers(job):
     """Yield what may hold a run after the logout: systemd as root, by sudo, or the user's own."""
     if not os.path.isdir("/run/systemd/system") or not shutil.which("systemd-run"):
         return
-    unit = ["--quiet", "--collect", "--unit=trainium-labs-" + job, "--property=KillMode=mixed",
-            "--setenv=HOME=" + os.path.expanduser("~"), "--setenv=PATH=" + os.environ["PATH"]]
+    unit = [
+        "--quiet",
+        "--collect",
+        "--unit=trainium-labs-" + job,
+        "--property=KillMode=mixed",
+        "--setenv=HOME=" + os.path.expanduser("~"),
+        "--setenv=PATH=" + os.environ["PATH"],
+    ]
     if os.getuid() == 0:
         yield "systemd", ["systemd-run", *unit]
     else:

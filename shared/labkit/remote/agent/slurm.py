@@ -1,4 +1,5 @@
 """A machine where one logs in to a cluster: what computes goes into Slurm's queue."""
+
 from __future__ import annotations
 
 import math
@@ -11,7 +12,7 @@ NODE = "/etc/trainium-labs/devices.json"
 
 
 def queued():
-    """Tell whether runs here go into a queue."""
+    """Return whether runs here go into a queue."""
     return os.path.exists(NODE) and shutil.which("srun") is not None
 
 
@@ -22,8 +23,16 @@ def command(job, argv):
     """
     minutes = max(1, math.ceil(job["limit_s"] / 60))
     device = ["--gpus=1"] if job.get("device") else []
-    return ["srun", "--job-name", name(job["id"]), "--ntasks=1", "--unbuffered",
-            f"--time={minutes}", *device, *argv]
+    return [
+        "srun",
+        "--job-name",
+        name(job["id"]),
+        "--ntasks=1",
+        "--unbuffered",
+        f"--time={minutes}",
+        *device,
+        *argv,
+    ]
 
 
 def name(run):
@@ -31,8 +40,13 @@ def name(run):
     return "labkit-" + run
 
 
-def tell(run, signal):
+def send_signal(run, signal):
     """Send a signal to a run's program, wherever it runs; KILL takes it out of the queue, too."""
     words = [] if signal == "KILL" else ["--signal=" + signal]
-    subprocess.run(["scancel", "--me", "--name", name(run), *words], stdin=subprocess.DEVNULL,
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    subprocess.run(
+        ["scancel", "--me", "--name", name(run), *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )

@@ -1,4 +1,5 @@
 """The process that holds a run: its turn, its program, its output, its end."""
+
 from __future__ import annotations
 
 import fcntl
@@ -22,7 +23,7 @@ def supervise(job_id):
     """Run a job to its end: once, in its turn, within its time."""
     folder = find(job_id)
     held = None
-    for _ in range(100):        # who asks for the state of a run holds the lock for a moment
+    for _ in range(100):  # who asks for the state of a run holds the lock for a moment
         held = lock(folder / "lock")
         if held is not None:
             break
@@ -47,7 +48,7 @@ def supervise(job_id):
 
 
 def turn(folder, job, log):
-    """Wait until this user's other runs are done; return the lock, None when told to stop."""
+    """Wait until this user's other runs are done; return the lock, None when asked to stop."""
     told = False
     while True:
         queue = lock(HOME / "queue.lock")
@@ -65,8 +66,9 @@ def turn(folder, job, log):
 def compute(folder, job, log):
     """Start the program and copy its output to the log; return (how it ended, exit code)."""
     env = {**os.environ, **job["env"], MARK: folder.name}
-    env["PATH"] = os.pathsep.join([str(Path(job["python"]).parent), "/opt/aws/neuron/bin",
-                                   env.get("PATH", os.defpath)])
+    env["PATH"] = os.pathsep.join(
+        [str(Path(job["python"]).parent), "/opt/aws/neuron/bin", env.get("PATH", os.defpath)]
+    )
     env["PYTHONPATH"] = str(folder / "tree" / "shared")
     holder = None
     queue = slurm.queued()
@@ -85,9 +87,16 @@ def compute(folder, job, log):
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     else:
         ours, theirs = os.pipe()
-    child = subprocess.Popen(argv, cwd=str(folder / "tree" / job["cwd"]), env=env, stdout=theirs,
-                             stderr=theirs, stdin=subprocess.DEVNULL, start_new_session=True,
-                             close_fds=True)
+    child = subprocess.Popen(
+        argv,
+        cwd=str(folder / "tree" / job["cwd"]),
+        env=env,
+        stdout=theirs,
+        stderr=theirs,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        close_fds=True,
+    )
     os.close(theirs)
     deadline, why = time.monotonic() + job["limit_s"], "ended"
     kill_at = None
@@ -95,7 +104,7 @@ def compute(folder, job, log):
         if select.select([ours], [], [], 0.1)[0]:
             try:
                 piece = os.read(ours, 1 << 16)
-            except OSError:     # the pty of a program that has ended
+            except OSError:  # the pty of a program that has ended
                 piece = b""
             if not piece:
                 break
@@ -104,18 +113,18 @@ def compute(folder, job, log):
             except OSError:
                 pass
         elif child.poll() is not None:
-            break               # something it started holds the pipe open
+            break  # something it started holds the pipe open
         now = time.monotonic()
         if kill_at is None and (now > deadline or (folder / "stop").exists()):
             why = "time" if now > deadline else "stopped"
             kill_at = now + GRACE_S
             if queue:
-                slurm.tell(folder.name, "INT")
+                slurm.send_signal(folder.name, "INT")
             else:
                 os.killpg(child.pid, signal.SIGINT)
         elif kill_at is not None and now > kill_at:
             if queue:
-                slurm.tell(folder.name, "KILL")
+                slurm.send_signal(folder.name, "KILL")
             kill_all(folder.name)
             break
     kill_at = kill_at or time.monotonic() + GRACE_S

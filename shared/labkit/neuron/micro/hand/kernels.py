@@ -2,6 +2,7 @@
 
 The table does not declare their operands, or a compiler leaves the same one again out.
 """
+
 from __future__ import annotations
 
 import neuronxcc.nki as nki
@@ -31,8 +32,8 @@ def load(a):
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
     width = a.shape[1] // TIMES
     for i in nl.static_range(TIMES):
-        piece = nl.load(a[:, i * width:(i + 1) * width])
-        nl.store(out[:, i * width:(i + 1) * width], piece)
+        piece = nl.load(a[:, i * width : (i + 1) * width])
+        nl.store(out[:, i * width : (i + 1) * width], piece)
     return out
 
 

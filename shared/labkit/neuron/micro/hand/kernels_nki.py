@@ -1,4 +1,5 @@
 """Instructions whose operands the table does not declare, each TIMES times: nki."""
+
 from __future__ import annotations
 
 import nki
@@ -121,12 +122,17 @@ def nc_matmul_mx(a):
     n = a.shape[1]
     tile = loaded(a, nl.bfloat16)
     moving, moving_scale = packed(tile, 1)
-    stationary, stationary_scale = packed(tile[:, 0:min(n, 256)], 1)
+    stationary, stationary_scale = packed(tile[:, 0 : min(n, 256)], 1)
     columns = min(n, 256) // 4
     product = nl.ndarray((columns, n // 4), dtype=nl.float32, buffer=nl.psum)
     for _ in nl.static_range(TIMES):
-        nisa.nc_matmul_mx(dst=product, stationary=stationary, moving=moving,
-                          stationary_scale=stationary_scale, moving_scale=moving_scale)
+        nisa.nc_matmul_mx(
+            dst=product,
+            stationary=stationary,
+            moving=moving,
+            stationary_scale=stationary_scale,
+            moving_scale=moving_scale,
+        )
     out = nl.ndarray((columns, n // 4), dtype=nl.float32, buffer=nl.sbuf)
     nisa.tensor_copy(dst=out, src=product)
     return stored(out)

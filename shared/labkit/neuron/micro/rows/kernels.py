@@ -85,16 +85,6 @@ def dma_copy(a):
 
 
 @nki.jit
-def dma_transpose(a):
-    """nisa.dma_transpose, many times."""
-    kept = nl.ndarray((64, TIMES), dtype=nl.float32, buffer=nl.sbuf)
-    for i in nl.static_range(TIMES):
-        result = nisa.dma_transpose(src=a)
-        kept[:, i:i + 1] = nisa.tensor_copy(result[:, 0:1])
-    return stored(result), stored(kept)
-
-
-@nki.jit
 def dropout(a):
     """nisa.dropout, many times."""
     data = loaded(a)

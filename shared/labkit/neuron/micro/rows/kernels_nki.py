@@ -104,17 +104,6 @@ def dma_copy(a):
 
 
 @nki.jit
-def dma_transpose(a):
-    """nisa.dma_transpose, many times."""
-    dst = nl.ndarray((64, 128), dtype=nl.float32, buffer=nl.sbuf)
-    kept = nl.ndarray((64, TIMES), dtype=nl.float32, buffer=nl.sbuf)
-    for i in nl.static_range(TIMES):
-        nisa.dma_transpose(dst=dst, src=a)
-        nisa.tensor_copy(dst=kept[:, i:i + 1], src=dst[:, 0:1])
-    return stored(dst), stored(kept)
-
-
-@nki.jit
 def dropout(a):
     """nisa.dropout, many times."""
     dst = nl.ndarray((128, a.shape[1]), dtype=nl.float32, buffer=nl.sbuf)

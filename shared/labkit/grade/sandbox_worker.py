@@ -1,0 +1,563 @@
+"""The process of a stranger's kernels: `python -I -S sandbox_worker.py FOLDER READ WRITE LIMITS`.
+
+It stands alone: Python, NumPy, and this file. There is no simulator here, no reference, no inputs.
+`neuronxcc.nki` (and `nki`) are stand-ins whose every call, subscript and operator is a request over
+a pipe to the judge, where the simulator runs. A kernel here can therefore do what a kernel can do
+on a chip, say which instructions run on which tiles, and nothing else: there are no values to
+compute with, no clock to turn back, no result to write. Whatever a submission does to this process
+it does to itself.
+"""
+
+# mypy: ignore-errors
+# (stand-ins are made at run time: their types say nothing)
+from __future__ import annotations
+
+import base64
+import json
+import os
+import struct
+import sys
+import types
+
+LARGEST = 64 << 20  # bytes of a message
+
+
+class Remote(Exception):
+    """An error that the judge answered with; `number` is what it calls it."""
+
+    number = -1
+
+
+class Pipe:
+    """Messages: four bytes of length, then JSON."""
+
+    def __init__(self, read, write):
+        self.read, self.write = read, write
+
+    def send(self, value):
+        data = json.dumps(value).encode()
+        data = struct.pack("<I", len(data)) + data
+        while data:
+            data = data[os.write(self.write, data) :]
+
+    def take(self):
+        (size,) = struct.unpack("<I", self._bytes(4))
+        return json.loads(self._bytes(size))
+
+    def _bytes(self, size):
+        parts = []
+        while size:
+            part = os.read(self.read, min(size, 1 << 20))
+            if not part:
+                os._exit(0)  # the judge has gone
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+
+class State:
+    """What this process knows: the pipe, the names of the facade, what it may forget."""
+
+    pipe = None
+    folder = ""
+    constants = {}  # path -> what stands for it here
+    dropped = []  # handles without a reference
+    callbacks = []  # functions that the judge may call (ncc.sbuf.alloc)
+    depth = 0  # of kernels in kernels
+
+
+def dtype_of(name):
+    """Return the NumPy dtype of a name; bfloat16 and its like come from ml_dtypes."""
+    import numpy as np
+
+    if name == "void32":
+        return np.dtype("V4")
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
+def encode(x):
+    """Return a value as JSON for the pipe; types that JSON lacks become tagged lists."""
+    kind = type(x)
+    if x is None or kind in (bool, int, float, str):
+        return x
+    if isinstance(x, Handle):
+        return ["H", x._nki_id]
+    path = getattr(x, "_nki_path", None)
+    if path is not None:
+        return ["C", path]
+    if kind in (tuple, list) or isinstance(x, tuple):
+        return ["T" if isinstance(x, tuple) else "L", [encode(v) for v in x]]
+    if kind is dict:
+        return ["M", [[encode(k), encode(v)] for k, v in x.items()]]
+    if kind is slice:
+        return ["S", [encode(x.start), encode(x.stop), encode(x.step)]]
+    if x is Ellipsis:
+        return ["E"]
+    if kind is range:
+        return ["L", list(x)]
+    if "numpy" in sys.modules:
+        import numpy as np
+
+        if isinstance(x, np.dtype):
+            return ["D", x.name]
+        if isinstance(x, type) and issubclass(x, np.generic):
+            return ["G", np.dtype(x).name]
+        if isinstance(x, np.ufunc):
+            return ["U", x.__name__]
+        if isinstance(x, (np.ndarray, np.generic)):
+            a = np.ascontiguousarray(x)
+            return [
+                "A",
+                a.dtype.name,
+                list(np.shape(x)),
+                isinstance(x, np.generic),
+                base64.b64encode(a.tobytes()).decode(),
+            ]
+    if isinstance(x, int):
+        return int(x)
+    if isinstance(x, Kernel):
+        x = x.func
+    if callable(x):
+        State.callbacks.append(x)
+        return ["F", len(State.callbacks) - 1]
+    raise TypeError(f"{kind.__name__} cannot be given to an instruction")
+
+
+def decode(x):
+    """Return what the judge has sent."""
+    if type(x) is not list:
+        return x
+    tag = x[0]
+    if tag == "T":
+        return tuple(decode(v) for v in x[1])
+    if tag == "L":
+        return [decode(v) for v in x[1]]
+    if tag == "M":
+        return {decode(k): decode(v) for k, v in x[1]}
+    if tag == "H":
+        return Handle(*x[1:])
+    if tag == "C":
+        return State.constants[x[1]]
+    if tag == "D":
+        return dtype_of(x[1])
+    if tag == "G":
+        return dtype_of(x[1]).type
+    raise ValueError(tag)
+
+
+def place():
+    """Return [file, line, function] of the student's code that is being executed."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith(State.folder):
+            return [name[len(State.folder) :], frame.f_lineno, frame.f_code.co_name]
+        frame = frame.f_back
+    return None
+
+
+def ask(what, *args):
+    """Send a request and return the answer; calls of ours in between are answered."""
+    dropped, State.dropped = State.dropped, []
+    State.pipe.send([what, place(), dropped, *args])
+    return answer()
+
+
+def answer():
+    """Return the judge's next answer, or raise the error that it is."""
+    while True:
+        kind, value = State.pipe.take()
+        if kind == "value":
+            return decode(value)
+        if kind == "callback":
+            number, args = value
+            try:
+                State.pipe.send(["result", encode(State.callbacks[number](*decode(args)))])
+            except Exception as error:
+                State.pipe.send(["wrong", str(error)])
+            continue
+        name, text, number = value
+        if name == "StopIteration":
+            raise StopIteration
+        base = {
+            "TypeError": TypeError,
+            "IndexError": IndexError,
+            "ValueError": ValueError,
+            "AttributeError": AttributeError,
+        }.get(name, Remote)
+        error = type(name, (base,) if base is Remote else (base, Remote), {})(text)
+        error.number = number
+        raise error
+
+
+class Handle:
+    """Stands for a thing that the judge holds: a tensor, an index expression, a loop."""
+
+    __array_ufunc__ = None  # NumPy scalars on the left must defer
+
+    def __init__(self, id, kind, shape=None, dtype=None):
+        self._nki_id, self._nki_kind = id, kind
+        if shape is not None:
+            self.shape = tuple(shape)
+        if dtype is not None:
+            self.dtype = dtype_of(dtype)
+
+    def __del__(self):
+        State.dropped.append(self._nki_id)
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if (
+            self._nki_kind == "Tensor"
+            and name in METHODS
+            or self._nki_kind == "NkiTensor"
+            and name
+            not in (
+                "shape",
+                "dtype",
+                "ndim",
+                "size",
+                "itemsize",
+                "buffer",
+                "name",
+                "strides",
+                "offset",
+                "data",
+            )
+        ):
+            return lambda *a, **k: ask("method", ["H", self._nki_id], name, encode(a), encode(k))
+        return ask("get", ["H", self._nki_id], name)
+
+    def __call__(self, *args, **kw):
+        return ask("method", ["H", self._nki_id], "", encode(args), encode(kw))
+
+    def __iter__(self):
+        it = ask("operator", "iter", [["H", self._nki_id]])
+        return Iterator(it)
+
+    def __bool__(self):
+        return ask("operator", "truth", [["H", self._nki_id]])
+
+    def __setitem__(self, key, value):
+        ask("operator", "setitem", [["H", self._nki_id], encode(key), encode(value)])
+
+    __hash__ = object.__hash__
+
+    def __repr__(self):
+        return ask("operator", "repr", [["H", self._nki_id]])
+
+    def __format__(self, spec):
+        return format(repr(self), spec)
+
+
+METHODS = ("reshape", "expand_dims", "view", "broadcast_to", "astype", "assert_shape")
+
+
+class Iterator:
+    """Goes through a loop of the judge's."""
+
+    def __init__(self, it):
+        self.it = it
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return ask("operator", "next", [encode(self.it)])
+
+
+def _binary(name, swap=False):
+    def method(self, other):
+        args = (other, self) if swap else (self, other)
+        try:
+            return ask("operator", name, [encode(x) for x in args])
+        except TypeError as error:
+            if "NotImplemented" in str(error):
+                return NotImplemented
+            raise
+
+    return method
+
+
+for _name in (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "and_",
+    "or_",
+    "xor",
+    "lshift",
+    "rshift",
+    "matmul",
+):
+    _dunder = _name.rstrip("_")
+    setattr(Handle, f"__{_dunder}__", _binary(_name))
+    setattr(Handle, f"__r{_dunder}__", _binary(_name, swap=True))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne", "getitem", "iadd", "isub", "imul", "itruediv"):
+    setattr(Handle, f"__{_name}__", _binary(_name))
+for _name in ("neg", "invert", "abs", "len", "index", "int", "float"):
+    setattr(
+        Handle,
+        f"__{_name}__",
+        lambda self, _name=_name: ask("operator", _name, [["H", self._nki_id]]),
+    )
+
+
+class Number(int):
+    """A member of one of the facade's enums."""
+
+
+class Constant:
+    """A thing of the facade that is no function: a buffer, nl.mgrid, nl.tile_size."""
+
+    def __init__(self, path):
+        self._nki_path = path
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        got = ask("get", ["C", self._nki_path], name)
+        if got == "(a function)":
+            return lambda *a, **k: ask("method", ["C", self._nki_path], name, encode(a), encode(k))
+        return got
+
+    def __getitem__(self, key):
+        return ask("operator", "getitem", [["C", self._nki_path], encode(key)])
+
+    def __call__(self, *args, **kw):
+        return ask("method", ["C", self._nki_path], "", encode(args), encode(kw))
+
+
+def function(path, name):
+    """Return what stands for a function of the facade."""
+
+    def call(*args, **kw):
+        return ask("call", path, encode(args), encode(kw))
+
+    call.__name__ = call.__qualname__ = name
+    call._nki_path = path
+    return call
+
+
+class Kernel:
+    """A function decorated with `@nki.jit`."""
+
+    def __init__(self, func, options=(), grid=None):
+        self.func = getattr(func, "func", func)
+        self.nki_options = (*getattr(func, "nki_options", ()), *options)
+        self.grid = grid
+        self.__name__ = getattr(self.func, "__name__", "kernel")
+        self.__doc__ = getattr(self.func, "__doc__", None)
+
+    def __getitem__(self, grid):
+        return Kernel(self, grid=grid)
+
+    def __call__(self, *args, **kw):
+        if not State.depth:
+            raise RuntimeError("a kernel is called outside of a launch; the grader launches it")
+        ask("enter")
+        State.depth += 1
+        try:
+            return self.func(*args, **kw)
+        finally:
+            State.depth -= 1
+            ask("leave")
+
+
+def jit(func=None, *args, **options):
+    """Replace nki.jit and all launchers: the grader decides how a kernel is launched."""
+    if func is None or not callable(func):
+        return lambda f: jit(f)
+    return Kernel(func)
+
+
+def option(name):
+    """Return a decorator of ncc that notes an option."""
+
+    def decorator(func=None, *args, **kw):
+        if func is None or isinstance(func, int):
+            return decorator
+        func.nki_options = (*getattr(func, "nki_options", ()), name)
+        return func
+
+    return decorator
+
+
+class _Typed(type):
+    def __getitem__(cls, shape):
+        return cls
+
+
+def build(modules, launchers, options):
+    """Make the modules of the facade out of the judge's list of their names."""
+    for module, names in modules.items():
+        here = types.ModuleType(module)
+        here.__path__ = []
+        here.__getattr__ = later(module)
+        sys.modules[module] = here
+        parent, _, last = module.rpartition(".")
+        if parent:
+            if parent not in sys.modules:
+                sys.modules[parent] = types.ModuleType(parent)
+                sys.modules[parent].__path__ = []
+            setattr(sys.modules[parent], last, here)
+        for name, (kind, path, value) in names.items():
+            made = stand_in(kind, path, value, name)
+            State.constants.setdefault(path, made)
+            setattr(here, name, State.constants[path] if kind not in ("dtype", "type") else made)
+    for made, table in ((lambda name: jit, launchers), (option, options)):
+        for module, names in table.items():
+            for name in names:
+                setattr(sys.modules[module], name, made(name))
+    for root in ("neuronxcc.nki", "nki"):
+        if root in sys.modules:
+            typing = types.ModuleType(f"{root}.typing")
+            for name in ("tensor", "mutable_tensor", "scalar"):
+                setattr(typing, name, _Typed(name, (), {}))
+            sys.modules[typing.__name__] = sys.modules[root].typing = typing
+            sys.modules[root].tensor = Handle
+
+
+def later(module):
+    """Return what asks the judge for a name that its list has not: of an older release, or none."""
+
+    def find(name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        kind, path, value = ask("name", module, name)
+        made = State.constants.setdefault(path, stand_in(kind, path, value, name))
+        setattr(sys.modules[module], name, made)
+        return made
+
+    return find
+
+
+def stand_in(kind, path, value, name):
+    """Return what stands for one name of the facade."""
+    if kind == "function":
+        return function(path, name)
+    if kind == "dtype":
+        return dtype_of(value)
+    if kind == "type":
+        return dtype_of(value).type
+    if kind == "value":
+        return value
+    if kind == "enum":
+        enum = types.SimpleNamespace()
+        for member, number in value.items():
+            item = Constant(f"{path}.{member}") if number is None else Number(number)
+            item._nki_path = f"{path}.{member}"
+            item.name = member
+            State.constants[item._nki_path] = item
+            setattr(enum, member, item)
+        return enum
+    return Constant(path)
+
+
+def describe(error):
+    """Return what the judge learns of an error: kind, text, the student's line, its number."""
+    where = None
+    tb = error.__traceback__
+    while tb is not None:
+        name = tb.tb_frame.f_code.co_filename
+        if name.startswith(State.folder):
+            where = [name[len(State.folder) :], tb.tb_lineno, tb.tb_frame.f_code.co_name]
+        tb = tb.tb_next
+    if isinstance(error, SyntaxError):
+        name = str(error.filename or "")
+        where = [
+            name[len(State.folder) :] if name.startswith(State.folder) else "",
+            error.lineno or 0,
+            "",
+        ]
+    try:
+        text = str(error)[:2000]
+    except Exception:
+        text = ""
+    return [
+        "raised",
+        place(),
+        [],
+        type(error).__name__[:80],
+        text,
+        where,
+        getattr(error, "number", -1),
+    ]
+
+
+def kernel_of(module, name):
+    """Return the function of a kernel, its options and its grid."""
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise NameError(f"{module.__name__}.py has no kernel named {name}")
+    func = found.func if isinstance(found, Kernel) else found
+    return func, list(getattr(found, "nki_options", ())), getattr(found, "grid", None)
+
+
+def work(job, modules):
+    """Do what the judge asks for next: import a file, look at a kernel, run it."""
+    what = job[0]
+    if what == "import":
+        import importlib
+
+        modules["kernels"] = importlib.import_module(job[1])
+        return ["done", None, [], None]
+    module = modules["kernels"]
+    if what == "kernel":
+        _, options, grid = kernel_of(module, job[1])
+        return ["done", None, [], encode([options, grid])]
+    _, name, constants, args, kwargs = job
+    func = kernel_of(module, name)[0]
+    before = {key: getattr(module, key) for key in constants}
+    for key, value in constants.items():
+        setattr(module, key, value)
+    State.depth = 1
+    try:
+        result = func(*decode(args), **decode(kwargs))
+        dropped, State.dropped = State.dropped, []
+        return ["done", None, dropped, encode(result)]
+    finally:
+        State.depth = 0
+        State.callbacks.clear()
+        for key, value in before.items():
+            setattr(module, key, value)
+
+
+def main():
+    """Serve the judge until it hangs up."""
+    folder, read, write, limits = sys.argv[1:5]
+    State.folder = folder.rstrip("/") + "/"
+    State.pipe = Pipe(int(read), int(write))
+    import numpy as _
+    from confine import confine  # next to this file
+
+    try:
+        import ml_dtypes as _  # noqa: F401 (before the limits, which may forbid its threads)
+    except ImportError:
+        pass
+    sys.path.insert(0, folder)
+    sys.argv = ["kernels"]
+    build(*State.pipe.take())
+    confine(json.loads(limits))
+    modules = {}
+    while True:
+        job = State.pipe.take()
+        try:
+            reply = work(job, modules)
+        except BaseException as error:  # SystemExit and KeyboardInterrupt are the student's
+            reply = describe(error)
+        State.pipe.send(reply)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,265 @@
+"""The process that student code runs in: `python -m labkit.run.child WORKDIR`.
+
+Jobs arrive as JSON lines on stdin. Each is answered by WORKDIR/reply-ID.json (renamed into place
+when complete) and .npy files: what a kernel prints cannot be taken for an answer, and nothing
+that the parent reads can run code. The verdict is the parent's.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import linecache
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from ..files import replace
+from ..inputs import make_inputs
+from ..load import load_module
+from ..spec import Case, Passes, SpecError, Tensor
+from .backends import BackendError, prepare_process, run_kernel
+
+_modules: dict[str, ModuleType] = {}
+
+
+def job_of(case: Case, **more: Any) -> dict[str, Any]:
+    """Return the JSON form of what the child must know of a case."""
+    job = {
+        "kernel": case.kernel,
+        "kwargs": {**case.kwargs, **case.kernel_kwargs},
+        "constants": dict(case.constants),
+        "hw_options": dict(case.hw_options),
+        "meant_to_be_wrong": not isinstance(case.expect, Passes),
+        "inputs": [[list(t.shape), t.dtype, t.low, t.high, t.file] for t in case.inputs],
+        **more,
+    }
+    try:
+        json.dumps(job)
+    except TypeError as error:
+        raise SpecError(f"case {case.name}: arguments must be plain values ({error})") from None
+    return job
+
+
+def do(job: dict[str, Any], workdir: Path) -> dict[str, Any]:
+    """Run a job and return the reply; outputs go to files in `workdir`."""
+    begun = time.perf_counter()
+    try:
+        reply = _run(job, workdir)
+    except BackendError as error:
+        reply = {"error": {"kind": "backend", "text": str(error)}}
+    except SpecError as error:
+        reply = {"error": {"kind": "request", "text": str(error)}}
+    except SyntaxError as error:
+        reply = {"error": {"kind": "import", "text": _syntax_text(error, Path(job["kernels"]))}}
+    except (Exception, SystemExit) as error:
+        reply = {"error": describe(error, Path(job["kernels"]))}
+    return {"id": job["id"], "seconds": time.perf_counter() - begun, **reply}
+
+
+def _run(job: dict[str, Any], workdir: Path) -> dict[str, Any]:
+    dialect = job.get("dialect", "beta1")
+    prepare_process(job["backend"], dialect)
+    module = _kernels(Path(job["kernels"]))
+    kernel = getattr(module, job["kernel"], None)
+    if not callable(kernel):
+        there = [
+            name
+            for name, value in vars(module).items()
+            if callable(value) and getattr(value, "__module__", "") == module.__name__
+        ]
+        near = difflib.get_close_matches(job["kernel"], there, 1)
+        raise SpecError(
+            f"{Path(job['kernels']).name} has no kernel named {job['kernel']}"
+            + (f"; there is {near[0]}" if near else "")
+        )
+    inputs = make_inputs(
+        Case(
+            "job",
+            job["kernel"],
+            "",
+            tuple(Tensor(tuple(shape), *more) for shape, *more in job["inputs"]),
+        ),
+        job["seed"],
+    )
+    before = {name: getattr(module, name, None) for name in job["constants"]}
+    for name, value in job["constants"].items():
+        if not hasattr(module, name):
+            raise SpecError(f"{Path(job['kernels']).name} has no constant named {name}")
+        setattr(module, name, value)
+    level = os.environ.get("NKISIM_CHECKS")
+    if job.get("meant_to_be_wrong") and level == "strict":
+        del os.environ["NKISIM_CHECKS"]  # so that it comes to its end
+    try:
+        ran = run_kernel(
+            job["backend"],
+            kernel,
+            inputs,
+            job["kwargs"],
+            job["target"],
+            dialect=dialect,
+            hw_options=job["hw_options"],
+            measure=job.get("measure", False),
+            profile=job.get("profile", ""),
+            limit_us=job.get("limit_us"),
+            one_core=job.get("one_core", False),
+        )
+    finally:
+        if level is not None:
+            os.environ["NKISIM_CHECKS"] = level
+        for name, value in before.items():
+            setattr(module, name, value)
+    several = isinstance(ran.outputs, (tuple, list))
+    reply = {
+        "several": several,
+        "stats": ran.stats,
+        "findings": ran.findings,
+        "latency": ran.latency,
+        "latency_kind": ran.latency_kind,
+    }
+    for name, outputs in (("outputs", ran.outputs), ("shuffled", ran.shuffled)):
+        if isinstance(outputs, str) and name == "shuffled":
+            reply[name] = outputs
+        elif name == "outputs" or outputs is not None:
+            reply[name] = [
+                _save(x, workdir / f"{name}-{job['id']}-{i}.npy")
+                for i, x in enumerate(outputs if several else [outputs])
+            ]
+    return reply
+
+
+def _kernels(path: Path) -> ModuleType:
+    if str(path) not in _modules:
+        _modules[str(path)] = load_module(path, "kernels")
+    return _modules[str(path)]
+
+
+def _save(output: Any, path: Path) -> dict[str, str]:
+    if not isinstance(output, np.ndarray):
+        return {"kind": "nothing" if output is None else type(output).__name__}
+    # .npy knows no bfloat16 or fp8: the bytes travel as integers with the dtype's name
+    plain = output if output.dtype.isbuiltin == 1 else output.view(f"u{output.dtype.itemsize}")
+    np.save(path, plain, allow_pickle=False)
+    return {"kind": "array", "file": path.name, "dtype": output.dtype.name}
+
+
+def describe(error: BaseException, kernels: Path) -> dict[str, Any]:
+    """Put an exception of a kernel in words, with the line of the student's file."""
+    import nkisim
+
+    nki_error = getattr(nkisim, "NkiError", ())
+    if isinstance(error, nki_error):
+        where = error.where  # type: ignore[attr-defined]
+        if where is not None and Path(where.file).parent == Path(__file__).parent:
+            error.where = None  # the call is ours  # type: ignore[attr-defined]
+        return {
+            "kind": "nki",
+            "id": error.id,
+            "name": error.name,  # type: ignore[attr-defined]
+            "text": error.render(),
+        }  # type: ignore[attr-defined]
+    text = str(error)
+    if isinstance(error, NotImplementedError) and text:  # a step that is not written yet
+        return {"kind": "kernel", "id": "", "name": "not_written", "text": text}
+    if isinstance(error, AssertionError):
+        what = f"the kernel refuses this input: {text}" if text else "an assert of the kernel fails"
+    elif isinstance(error, SystemExit):
+        what = f"the kernel ends the program (exit {error.code})"
+    else:
+        what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    name = next(
+        (
+            word.strip(".,:)#").replace("-", "_")
+            for word in text.split("#")
+            if word.startswith(("err-", "err_"))
+        ),
+        "",
+    )
+    return {
+        "kind": "kernel",
+        "id": "",
+        "name": name.split()[0] if name else "",
+        "text": what + _where(error, kernels),
+    }
+
+
+def _where(error: BaseException, kernels: Path) -> str:
+    """Return the innermost line of the student's folder that the exception passed through."""
+    folder = str(kernels.resolve().parent)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if os.path.abspath(frame.filename).startswith(folder):
+            line = linecache.getline(frame.filename, frame.lineno or 0).strip()
+            return (
+                f"\n  where  {Path(frame.filename).name}:{frame.lineno} in {frame.name}"
+                f"\n         {line}"
+            )
+    return ""
+
+
+def _syntax_text(error: SyntaxError, kernels: Path) -> str:
+    place = f"{Path(error.filename).name}:{error.lineno}" if error.filename else kernels.name
+    line = (error.text or "").strip()
+    text = f"{place} is not Python: {error.msg}" + (f"\n         {line}" if line else "")
+    if "null bytes" in text:  # every second byte of UTF-16
+        text += "\n  try    save it as UTF-8: an editor may have written UTF-16"
+    return text
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when the one that started it ends, however it ends."""
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    set_death_signal = 1  # PR_SET_PDEATHSIG
+    ctypes.CDLL(None, use_errno=True).prctl(set_death_signal, signal.SIGKILL, 0, 0, 0)
+
+
+def jobs() -> Iterator[str]:
+    """Yield the lines of stdin; when it ends, so does the process, in the midst of a kernel too.
+
+    The parent holds the other end: however it ends, the system closes it. A thread waits for that
+    on every platform; only a call that keeps the interpreter's lock holds it up.
+    """
+    source = os.fdopen(os.dup(sys.stdin.fileno()), "r", encoding="utf-8")
+    sys.stdin = open(os.devnull, encoding="utf-8")  # not for the student's input()
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def read() -> None:
+        for line in source:
+            lines.put(line)
+        lines.put(None)
+        time.sleep(0.5)  # if no kernel is running, main() returns in the meantime
+        os._exit(1)
+
+    threading.Thread(target=read, daemon=True).start()
+    while (line := lines.get()) is not None:
+        yield line
+
+
+def main() -> int:
+    """Answer jobs until stdin ends."""
+    die_with_parent()
+    workdir = Path(sys.argv[1])
+    for line in jobs():
+        reply = do(json.loads(line), workdir)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        part = workdir / f"reply-{reply['id']}.part"
+        part.write_text(json.dumps(reply), encoding="utf-8")
+        replace(part, part.with_suffix(".json"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

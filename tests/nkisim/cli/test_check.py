@@ -1,0 +1,157 @@
+"""`python -m nkisim check`: findings of a script, for people, programs and CI."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from neuronxcc import nki
+from neuronxcc.nki import language as nl
+
+import nkisim
+
+SCRIPT = """
+import sys
+import numpy as np
+from neuronxcc import nki
+import neuronxcc.nki.language as nl
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.shared_hbm)
+    acc = nl.zeros((128, 128), nl.float32, buffer=nl.psum)
+    for i in nl.affine_range(4):
+        t = nl.load(x[:, i * 128:(i + 1) * 128])
+        acc[...] = nl.matmul(t, t, transpose_x=True)    # COMMENT
+    nl.store(out, nl.copy(acc))
+    return out
+
+print("script says", *sys.argv[1:])
+for _ in range(2):
+    kernel(np.ones((128, 512), np.float32))
+"""
+BREAKS = (
+    SCRIPT
+    + """
+@nki.jit
+def worse(x):
+    return np.exp(nl.load(x))
+worse(np.ones((128, 512), np.float32))
+"""
+)
+
+
+@pytest.fixture
+def check(tmp_path):
+    def run(text, *options, arguments=()):
+        path = tmp_path / "kernel.py"
+        path.write_text(text)
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        return subprocess.run(
+            [sys.executable, "-m", "nkisim", "check", *options, str(path), *arguments],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=env,
+        )
+
+    return run
+
+
+def test_findings_are_grouped_with_place_and_page_and_the_script_runs_as_it_is(check):
+    done = check(SCRIPT, arguments=("a", "--json"))
+    assert done.returncode == 0  # a warning
+    assert done.stdout.startswith("script says a --json")
+    assert done.stdout.count("NKI-L05  Iterations share a tile") == 1
+    assert "kernel.py:13, in kernel: acc[...] = nl.matmul" in done.stdout
+    assert "explain NKI-L05" in done.stdout and "2 kernel runs: 1 warning" in done.stdout
+
+
+@pytest.mark.parametrize("level, code", [("teach", 0), ("strict", 1), ("off", 0)])
+def test_levels_say_what_fails(check, level, code):
+    assert check(SCRIPT, "--level", level).returncode == code
+
+
+def test_a_rule_that_is_broken_comes_first_and_fails(check):
+    done = check(BREAKS)
+    assert done.returncode == 1
+    assert done.stdout.index("NKI-K14") < done.stdout.index("NKI-L05")
+    assert "try: nl.exp(t)" in done.stdout and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "comment, said",
+    [
+        ("nkisim: ignore[NKI-L05] only the last is meant", False),
+        ("nkisim: ignore[NKI-L04, NKI-L05] only the last is meant", False),
+        ("nkisim: ignore[NKI-L05]", True),
+        ("nkisim: ignore[NKI-L02] another rule", True),
+    ],
+)
+def test_a_comment_with_a_reason_turns_a_finding_off(check, comment, said):
+    done = check(SCRIPT.replace("COMMENT", comment))
+    assert ("NKI-L05  Iterations" in done.stdout) == said
+    assert ("a reason belongs" in done.stdout) == comment.endswith("]")
+
+
+def test_json_annotations_and_sarif_say_the_same(check, tmp_path):
+    done = check(BREAKS, "--json", "--sarif", "out.sarif")
+    found = json.loads(done.stdout)
+    assert "script says" in done.stderr
+    assert [f["id"] for f in found] == ["NKI-K14", "NKI-L05"]
+    assert found[0]["places"][0]["line"] == 23 and found[0]["try"].startswith("nl.exp(t)")
+    log = json.loads((tmp_path / "out.sarif").read_text())
+    (run,) = log["runs"]
+    assert log["version"] == "2.1.0" and run["tool"]["driver"]["name"] == "nkisim"
+    assert [(r["ruleId"], r["level"]) for r in run["results"]] == [
+        ("NKI-K14", "error"),
+        ("NKI-L05", "warning"),
+    ]
+    place = run["results"][0]["locations"][0]["physicalLocation"]
+    assert place == {"artifactLocation": {"uri": "kernel.py"}, "region": {"startLine": 23}}
+    assert {r["id"] for r in run["tool"]["driver"]["rules"]} == {"NKI-K14", "NKI-L05"}
+    lines = check(BREAKS, "--github").stdout.splitlines()
+    assert any(
+        line.startswith("::error file=kernel.py,line=23,title=NKI-K14::np.exp is called")
+        for line in lines
+    )
+
+
+def test_what_cannot_be_checked_is_a_sentence(check, tmp_path):
+    done = check("x = 1\n")
+    assert done.returncode == 2 and done.stdout.strip() == "0 kernel runs: nothing was checked"
+    assert "tester.py --check" in done.stderr
+    done = subprocess.run(
+        [sys.executable, "-m", "nkisim", "check", "absent.py"],
+        text=True,
+        capture_output=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 2 and "there is no file absent.py" in done.stderr
+    done = check(SCRIPT, "--sarif", "no/such/folder.sarif")
+    assert done.returncode == 2 and "NKI-L05  Iterations" in done.stdout  # nothing is lost
+    assert "no/such/folder.sarif cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
+    done = check("import sys\nsys.exit(3)\n")
+    assert done.returncode == 1
+    done = check("1 / 0\n")
+    assert done.returncode == 1 and "ZeroDivisionError" in done.stderr
+
+
+def test_the_library_returns_findings_and_broken_rules_alike():
+    @nki.jit
+    def kernel(x, bad):
+        out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+        t = nl.load(x)
+        nl.store(out, t.sum(axis=1) if bad else nl.sum(t, axis=1))
+        return out
+
+    x = np.ones((128, 8), np.float32)
+    assert nkisim.check(kernel, x, False) == []
+    (found,) = nkisim.check(kernel, x, True)
+    assert (found.id, found.severity) == ("NKI-K14", "error") and "nl.sum" in found.hint

@@ -1,0 +1,359 @@
+"""Products that wait are computed before anything can notice that they had not been."""
+
+from __future__ import annotations
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import numpy as np
+import pytest
+
+import nkisim
+from nkisim.lazy import products, stacks
+from nkisim.simulation.launch import launch
+
+
+def data(*shape, seed=0, dtype=np.float32):
+    return (np.random.default_rng(seed).random(shape) - 0.5).astype(dtype)
+
+
+@nki.jit
+def rewritten_operand(a, b):
+    """Accumulate a.T @ b and then a.T @ (b + 1), with b changed in place in between."""
+    out = nl.ndarray((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    acc = nl.zeros((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.psum)
+    stationary, moving = nl.load(a), nl.load(b)
+    acc += nisa.nc_matmul(stationary, moving)
+    moving[...] = nl.add(moving, 1.0)
+    acc += nisa.nc_matmul(stationary, moving)
+    nl.store(out, value=nl.copy(acc))
+    return out
+
+
+@nki.jit
+def rewritten_half(a, b):
+    """As above, but the operands are halves of one tile, of which the other one is changed."""
+    out = nl.ndarray((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    acc = nl.zeros((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.psum)
+    both = nl.ndarray((b.shape[0], 2, b.shape[1]), dtype=b.dtype, buffer=nl.sbuf)
+    stationary = nl.load(a)
+    for i in nl.sequential_range(4):
+        both[:, 0] = nl.load(b)
+        both[:, 1] = nl.multiply(both[:, 0], float(i))
+        acc += nisa.nc_matmul(stationary, both[:, 1])
+    nl.store(out, value=nl.copy(acc))
+    return out
+
+
+@nki.jit
+def ring_of_two(a, b):
+    """Load into one slot while products with the other one wait; come back to the first."""
+    out = nl.ndarray((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    acc = nl.zeros((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.psum)
+    ring = nl.ndarray((b.shape[0], 2, b.shape[1]), dtype=b.dtype, buffer=nl.sbuf)
+    stationary, moving = nl.load(a), nl.load(b)
+    for i in nl.static_range(5):
+        ring[:, i % 2] = nl.multiply(moving, float(i))
+        acc += nisa.nc_matmul(stationary, ring[:, i % 2])
+    nl.store(out, value=nl.copy(acc))
+    return out
+
+
+@nki.jit
+def windows_at_one_place(a, b):
+    """Let two banks accumulate windows that begin at one element and have different shapes."""
+    out = nl.ndarray((2, a.shape[1], 16), dtype=nl.float32, buffer=nl.shared_hbm)
+    wide = nl.zeros((a.shape[1], 2, 8), dtype=nl.float32, buffer=nl.psum)
+    tall = nl.zeros((a.shape[1], 8, 2), dtype=nl.float32, buffer=nl.psum)
+    stationary = nl.load(a)
+    moving = nl.load(b.reshape((b.shape[0], b.shape[1] // 8, 8)))
+    for _ in nl.affine_range(2):
+        wide += nisa.nc_matmul(stationary, moving[:, 0:2, 0:8])
+        tall += nisa.nc_matmul(stationary, moving[:, 0:8, 0:2])
+    nl.store(out[0], value=nl.copy(wide.reshape((a.shape[1], 16))))
+    nl.store(out[1], value=nl.copy(tall.reshape((a.shape[1], 16))))
+    return out
+
+
+@nki.jit
+def read_in_between(a, b):
+    """Return the sum after one product, and after two."""
+    outs = nl.ndarray((2, a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    acc = nl.zeros((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.psum)
+    stationary, moving = nl.load(a), nl.load(b)
+    for i in nl.static_range(2):
+        acc += nisa.nc_matmul(stationary, moving)
+        nl.store(outs[i], value=nl.copy(acc))
+    return outs
+
+
+@nki.jit
+def banks_in_turn(a, b):
+    """Let 4 banks accumulate in turn, 40 products each: more rows than one BLAS call takes."""
+    out = nl.ndarray((4, a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    acc = nl.zeros((4, nl.par_dim(a.shape[1]), b.shape[1]), dtype=nl.float32, buffer=nl.psum)
+    stationary, moving = nl.load(a), nl.load(b)
+    for _ in nl.affine_range(40):
+        for bank in nl.affine_range(4):
+            acc[bank] += nisa.nc_matmul(stationary, moving)
+    for bank in nl.affine_range(4):
+        nl.store(out[bank], value=nl.copy(acc[bank]))
+    return out
+
+
+@nki.jit
+def overwritten_result(a, b):
+    """Accumulate, then write the bank anew: the sum that waited must not come back."""
+    out = nl.ndarray((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    acc = nl.zeros((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.psum)
+    stationary, moving = nl.load(a), nl.load(b)
+    for _ in nl.affine_range(3):
+        acc += nisa.nc_matmul(stationary, moving)
+    acc[...] = nisa.nc_matmul(stationary, moving)
+    nl.store(out, value=nl.copy(acc))
+    return out
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(
+    "kernel, expected",
+    [
+        (rewritten_operand, lambda p, a, b: 2 * p + a.sum(axis=0)[:, None]),
+        (rewritten_half, lambda p, a, b: 6 * p),
+        (ring_of_two, lambda p, a, b: 10 * p),
+        (
+            windows_at_one_place,
+            lambda p, a, b: (
+                2 * np.stack([p[:, :16], p.reshape(64, 12, 8)[:, 0:8, 0:2].reshape(64, 16)])
+            ),
+        ),
+        (read_in_between, lambda p, a, b: np.stack([p, 2 * p])),
+        (banks_in_turn, lambda p, a, b: np.stack([40 * p] * 4)),
+        (overwritten_result, lambda p, a, b: p),
+    ],
+)
+def test_sums_are_those_of_program_order(kernel, expected, dtype):
+    a, b = data(128, 64, dtype=dtype), data(128, 96, seed=1, dtype=dtype)
+    exact = expected(a.astype(np.float64).T @ b.astype(np.float64), a.astype(np.float64), b)
+    got = nkisim.simulate(kernel, a, b)
+    np.testing.assert_allclose(
+        got,
+        exact,
+        rtol=2e-3 if dtype == np.float16 else 1e-5,
+        atol=2e-2 if dtype == np.float16 else 1e-4,
+    )
+
+
+def test_device_print_sees_the_sum(capsys):
+    @nki.jit
+    def printing(a, b):
+        out = nl.ndarray((1, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+        acc = nl.zeros((1, 1), dtype=nl.float32, buffer=nl.psum)
+        stationary, moving = nl.load(a), nl.load(b)
+        for _ in nl.affine_range(3):
+            acc += nisa.nc_matmul(stationary, moving)
+        nl.device_print("sum", acc)
+        nl.store(out, value=nl.copy(acc))
+        return out
+
+    nkisim.simulate(printing, np.ones((2, 1), np.float32), np.ones((2, 1), np.float32))
+    assert "6." in capsys.readouterr().out
+
+
+def test_result_of_accumulation_kept_by_the_kernel():
+    @nki.jit
+    def keeps(a, b):
+        """Hold the tile that a product was bound to while the bank goes on."""
+        out = nl.ndarray((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+        acc = nl.zeros((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.psum)
+        stationary, moving = nl.load(a), nl.load(b)
+        first = nisa.nc_matmul(stationary, moving)
+        acc += first
+        acc += nisa.nc_matmul(stationary, moving)
+        nl.store(out, value=nl.copy(acc))
+        return out
+
+    a, b = data(128, 64), data(128, 96, seed=1)
+    np.testing.assert_allclose(nkisim.simulate(keeps, a, b), 2 * a.T @ b, rtol=1e-4, atol=1e-4)
+
+
+@nki.jit
+def reversed_operand(a, b):
+    """A product with the columns of a tile from right to left waits; the leftmost is changed."""
+    out = nl.ndarray((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    acc = nl.zeros((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.psum)
+    stationary, moving = nl.load(a), nl.load(b)
+    p, f = nl.mgrid[0 : b.shape[0], 0 : b.shape[1]]
+    acc += nisa.nc_matmul(stationary, moving[p, b.shape[1] - 1 - f])
+    moving[:, 0:1] = 0
+    nl.store(out, value=nl.copy(acc))
+    return out
+
+
+def test_an_operand_that_is_read_backwards():
+    a, b = data(64, 32), data(64, 8, seed=1)
+    np.testing.assert_allclose(
+        nkisim.simulate(reversed_operand, a, b), a.T @ b[:, ::-1], rtol=1e-4, atol=1e-5
+    )
+
+
+@nki.jit
+def the_same_weights_again(a, b):
+    """Use the same two stationary tiles for four results, and change one of them before the last.
+
+    As convolutions do: what was stacked for the first result is good until its bytes change.
+    """
+    outs = nl.ndarray((4, a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    weights = nl.ndarray((a.shape[0], 2, a.shape[1]), dtype=a.dtype, buffer=nl.sbuf)
+    weights[:, 0] = nl.load(a)
+    weights[:, 1] = nl.multiply(weights[:, 0], 2.0)
+    for i in nl.static_range(4):
+        acc = nl.zeros((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.psum)
+        if i == 3:
+            weights[:, 1] = nl.multiply(weights[:, 0], 4.0)
+        moving = nl.multiply(nl.load(b), float(i + 1), dtype=b.dtype)
+        for k in nl.static_range(2):
+            acc += nisa.nc_matmul(weights[:, k], moving)
+        nl.store(outs[i], value=nl.copy(acc))
+    return outs
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_stack_is_used_again_until_its_bytes_change(dtype):
+    """Whole numbers: each sum is exact, so the bytes must be those of the arithmetic."""
+    a, b = (
+        np.random.default_rng(s).integers(-3, 4, (128, n)).astype(dtype)
+        for s, n in ((0, 64), (1, 96))
+    )
+    exact = a.astype(np.float64).T @ b.astype(np.float64)
+    got = nkisim.simulate(the_same_weights_again, a, b)
+    np.testing.assert_array_equal(got, np.stack([3 * exact, 6 * exact, 9 * exact, 20 * exact]))
+
+
+KERNELS = (
+    rewritten_operand,
+    rewritten_half,
+    ring_of_two,
+    windows_at_one_place,
+    read_in_between,
+    banks_in_turn,
+    overwritten_result,
+    the_same_weights_again,
+)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.__name__)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_products_one_by_one_give_the_same_bytes(kernel, dtype, monkeypatch):
+    """Whole numbers: a sum in any order is exact; so both ways must agree in each bit."""
+    a, b = (
+        np.random.default_rng(s).integers(-3, 4, (128, n)).astype(dtype)
+        for s, n in ((0, 64), (1, 96))
+    )
+    together = nkisim.simulate(kernel, a, b)
+    monkeypatch.setattr(products, "MAX_PRODUCTS", 1)  # each is computed when it is issued
+    assert nkisim.simulate(kernel, a, b).tobytes() == together.tobytes()
+
+
+def test_stacks_stay_within_their_memory():
+    kept = products.Stacks(1 << 20)
+    for n in range(40):
+        parts = [np.full((128, 500), n + k, np.float32) for k in range(2)]
+        group = products.Group(None)
+        group.operands[0].extend(parts)
+        group.places[0].extend([(n, 0, ()), (n, 1, ())])
+        key = (tuple(group.places[0]),)
+        got, copied = kept.of(key, [group], [500])
+        assert (got == np.concatenate(parts)).all()
+        assert copied and got is kept.of(key, [group], [500])[0]
+        assert sum(x.nbytes for x in kept._kept.values()) <= 1 << 20
+
+
+#: rows and columns of a sum that two products are added to, in this order
+OVERLAPS = [
+    ((slice(0, 8), slice(0, 4)), (slice(0, 32), slice(0, 16))),
+    ((slice(0, 32), slice(0, 16)), (slice(0, 8), slice(0, 4))),
+    ((slice(0, 32), slice(0, 8)), (slice(0, 32), slice(4, 12))),
+    ((slice(0, 32), slice(0, 8)), (slice(0, 32), slice(0, 16, 2))),
+    ((slice(0, 32), slice(0, 16, 2)), (slice(0, 32), slice(0, 8))),
+]
+
+
+@nki.jit
+def into_each_other(a, b, parts, times):
+    """Add a product to each of some parts of a sum, which have bytes in common, several times."""
+    out = nl.ndarray((32, 16), dtype=nl.float32, buffer=nl.shared_hbm)
+    acc = nl.zeros((32, 16), dtype=nl.float32, buffer=nl.psum)
+    other = nl.zeros((32, 16), dtype=nl.float32, buffer=nl.psum)
+    stationary, moving = nl.load(a), nl.load(b)
+    other += nisa.nc_matmul(stationary, moving)
+    for _ in range(times):
+        for rows, columns in parts:
+            acc[rows, columns] += nisa.nc_matmul(stationary[:, rows], moving[:, columns])
+    nl.store(out, value=nl.subtract(nl.copy(acc), nl.copy(other)))
+    return out
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+@pytest.mark.parametrize("every", [False, True])
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("parts", OVERLAPS)
+def test_sums_that_have_bytes_in_common(monkeypatch, parts, times, every, threads):
+    monkeypatch.setenv("NKISIM_THREADS", threads)
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((64, 32), (64, 16)))
+    whole = a.T @ b
+    want = -whole
+    for part in parts:
+        want[part] += times * whole[part]
+    got = launch(into_each_other, (a, b, parts, times), {}, every_iteration=every)
+    assert np.array_equal(got.outputs, want)
+
+
+@nki.jit
+def tiles_of_a_row(a, b, width, turned):
+    """a.T @ b in tiles of 64 rows and `width` columns; `turned`: a row of tiles from its end."""
+    out = nl.ndarray((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    left, right = nl.load(a), nl.load(b)
+    starts = list(range(0, b.shape[1], width))
+    for row in range(0, a.shape[1], 64):
+        for start in starts[::-1] if turned else starts:
+            acc = nl.zeros((64, width), dtype=nl.float32, buffer=nl.psum)
+            acc += nisa.nc_matmul(left[:, row : row + 64], right[:, start : start + width])
+            nl.store(out[row : row + 64, start : start + width], value=nl.copy(acc))
+    return out
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_tiles_of_a_row_are_one_product_up_to_a_width(monkeypatch, dtype, turned, threads):
+    monkeypatch.setenv("NKISIM_THREADS", threads)
+    monkeypatch.setattr(products, "MAX_WIDTH", 70)
+    widths, multiply = [], products.multiply
+
+    def noted(product):
+        widths.append(product[2])
+        multiply(product)
+
+    monkeypatch.setattr(products, "multiply", noted)
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, shape).astype(dtype) for shape in ((128, 128), (128, 120)))
+    want = a.astype(np.float64).T @ b.astype(np.float64)
+    assert np.array_equal(nkisim.simulate(tiles_of_a_row, a, b, 24, turned), want)
+    if threads == "1":
+        assert widths == ([24] * 5 if turned else [48, 48, 24])
+
+
+def test_matrices_side_by_side():
+    """Only views of one memory whose rows go on from one to the other are one matrix."""
+    whole = np.arange(80, dtype=np.float32).reshape(4, 20)
+    join = stacks.side_by_side
+    left, right = whole[:, 2:5], whole[:, 5:9]
+    assert np.array_equal(join(left, right, 7), whole[:, 2:9])
+    assert np.array_equal(join(join(left, right, 20), whole[:, 9:], 20), whole[:, 2:])
+    assert join(left, right, 6) is None  # too wide
+    assert join(right, left, 20) is None and join(left, whole[:, 6:9], 20) is None
+    assert join(left, whole[:3, 5:9], 20) is None  # other rows
+    assert join(left, whole[:, 5:9:2], 20) is None
+    assert join(left, right.copy(), 20) is None  # another memory

@@ -1,0 +1,80 @@
+"""`nkisim lint` and files of two dialects: what a run refuses (NKI-K20), it refuses."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+import nkisim
+from nkisim.cli import main
+
+X = np.ones((128, 64), np.float32)
+
+NEW, NEW_ISA, NEW_NL = "import nki", "import nki.isa as nisa", "import nki.language as nl"
+OLD = "import neuronxcc.nki as nki"
+OLD_ISA, OLD_NL = "import neuronxcc.nki.isa as nisa", "import neuronxcc.nki.language as nl"
+BODY = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    {}
+    return out
+"""
+OF_NEW = BODY.format("nisa.dma_copy(dst=out, src=x)")
+OF_OLD = BODY.format("nl.store(out, nl.load(x))")
+
+MIXED = {
+    "a launcher of the older one": (OLD, NEW_ISA, NEW_NL, OF_NEW),
+    "functions of the older one": (NEW, NEW_ISA, OLD_NL, OF_OLD),
+    "instructions of the newer one": (OLD, NEW_ISA, OLD_NL, OF_NEW),
+}
+FALLBACK = """
+try:
+    import nki
+    import nki.isa as nisa
+    import nki.language as nl
+except ImportError:
+    import neuronxcc.nki as nki
+    import neuronxcc.nki.isa as nisa
+    import neuronxcc.nki.language as nl
+"""
+TWO = """
+import neuronxcc.nki as older
+import neuronxcc.nki.language as older_nl
+@older.jit
+def first(x):
+    return older_nl.load(x)
+"""
+ONE = {
+    "the newer one": (NEW, NEW_ISA, NEW_NL, OF_NEW),
+    "the older one": (OLD, OLD_ISA, OLD_NL, OF_OLD),
+    "whichever is there": (FALLBACK, OF_NEW),
+    "a kernel of each": (TWO, NEW, NEW_ISA, NEW_NL, OF_NEW),
+}
+
+
+def lint(tmp_path, lines, capsys):
+    file = tmp_path / "kernels.py"
+    file.write_text("\n".join(lines), encoding="utf-8")
+    code = main.main(["lint", str(file)])
+    return code, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("lines", MIXED.values(), ids=MIXED)
+def test_a_file_that_mixes_dialects_is_refused_as_by_a_run(lines, tmp_path, capsys):
+    code, said = lint(tmp_path, lines, capsys)
+    assert code == 1 and "NKI-K20" in said and "1 refused" in said
+    spec = importlib.util.spec_from_file_location("mixed_kernels", tmp_path / "kernels.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with pytest.raises(nkisim.NkiError) as caught:
+        nkisim.run(module.kernel, X)
+    assert caught.value.id == "NKI-K20"
+
+
+@pytest.mark.parametrize("lines", ONE.values(), ids=ONE)
+def test_a_file_whose_kernels_have_one_dialect_each_is_not(lines, tmp_path, capsys):
+    code, said = lint(tmp_path, lines, capsys)
+    assert code == 0 and "0 refused" in said
