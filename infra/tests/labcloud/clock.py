@@ -154,8 +154,9 @@ def run_target(
     Source: EventBridge Scheduler guide, "Using universal targets", "Monitoring with CloudWatch" and
     the API reference, RetryPolicy: what fails is counted (TargetErrorCount), tried again with a
     growing wait up to MaximumRetryAttempts and MaximumEventAgeInSeconds, and then dropped
-    without a message. Whether a denial is tried again is not documented (EventBridge's rules do not): it is
-    not, unless a test says so (`retry_refused`). The waits are assumed: 1, 2, 4 ... minutes.
+    without a message. Whether a denial is tried again is not documented (EventBridge's rules do
+    not): it is not, unless a test says so (`retry_refused`). The waits are assumed: 1, 2, 4 ...
+    minutes.
     """
     entry = {"t": WORLD.now(), "region": region, "group": schedule.group_name, "error": ""}
     WORLD.invocations.append(entry)
