@@ -1,7 +1,8 @@
 """Ask AWS no faster than it answers: a token bucket for each operation, and where to wait.
 
 AWS refuses what comes too fast, and a class of 300 asks 300 times at once. Retrying after a refusal
-gives up after some attempts; waiting before the call never has to.
+gives up after some attempts; waiting before the call never has to. Others may use most of the
+account's rate: each refusal halves ours for this operation, each answer gives a tenth back.
 """
 
 from __future__ import annotations
@@ -50,6 +51,15 @@ LIMITS: dict[tuple[str, str], tuple[float, float]] = {
 SHARE = 0.9  # of the documented rate: others ask in the same account, too
 
 
+UNLISTED = (5.0, 10.0)  # assumed; kept only after AWS refused such an operation once
+SLOWEST = 1 / 32  # of the rate that a bucket begins with
+REFUSALS = {
+    "RequestLimitExceeded",
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequestsException",
+}
 LATE_READS = 8
 
 
@@ -69,6 +79,7 @@ class Bucket:
     def __init__(self, size: float, rate: float) -> None:
         # Half of AWS's burst: what was sent evenly may arrive in a bunch.
         self.size, self.rate = max(1.0, size / 2), rate * SHARE
+        self.fullest = self.rate
         self.tokens, self.at = self.size, clock()
         self.lock = threading.Lock()
 
@@ -82,6 +93,15 @@ class Bucket:
             self.tokens -= 1
             if self.tokens < 0:
                 sleep(-self.tokens / self.rate)
+
+    def learn(self, refused: bool) -> None:
+        """Slow down after a refusal, and get faster again with each answer."""
+        with self.lock:
+            if refused:
+                self.rate = max(self.rate / 2, self.fullest * SLOWEST)
+                self.tokens = min(self.tokens, 0.0)
+            else:
+                self.rate = min(self.rate + self.fullest / 10, self.fullest)
 
 
 class Pace:
@@ -97,13 +117,36 @@ class Pace:
         def before(event_name: str, **_: Any) -> None:
             self.wait(service, region, event_name.rsplit(".", 1)[-1])
 
+        def after(event_name: str, parsed_response: Any = None, **_: Any) -> None:
+            if parsed_response is None:  # no answer came
+                return
+            code = str(parsed_response.get("Error", {}).get("Code", ""))
+            self.learn(service, region, event_name.rsplit(".", 1)[-1], code in REFUSALS)
+
         client.meta.events.register("before-send", before)
+        client.meta.events.register("response-received", after)
+
+    def learn(self, service: str, region: str, operation: str, refused: bool) -> None:
+        """Change the pace of an operation after an answer."""
+        key = (service, region, self._name(service, operation))
+        with self._lock:
+            if refused:
+                self._buckets.setdefault(key, Bucket(*UNLISTED))
+            bucket = self._buckets.get(key)
+        if bucket:
+            bucket.learn(refused)
+
+    @staticmethod
+    def _name(service: str, operation: str) -> str:
+        """Return the name of an operation's bucket: its own, or that of the whole service."""
+        return "*" if (service, "*") in LIMITS else operation
 
     def wait(self, service: str, region: str, operation: str) -> None:
         """Wait until an operation may be asked for."""
-        for name in (operation, "*"):
+        key = (service, region, name := self._name(service, operation))
+        with self._lock:
             if limit := LIMITS.get((service, name)):
-                with self._lock:
-                    bucket = self._buckets.setdefault((service, region, name), Bucket(*limit))
-                bucket.take()
-                return
+                self._buckets.setdefault(key, Bucket(*limit))
+            bucket = self._buckets.get(key)
+        if bucket:
+            bucket.take()
