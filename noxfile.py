@@ -233,8 +233,9 @@ def infra(session: nox.Session) -> None:
             env={"ANSIBLE_CONFIG": "../ansible.cfg"},
         )
     with session.chdir("infra/tests"):
-        # two workers, a file each, the longest first: tests of a file may share booted hosts
-        shared_out = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+        # three workers, a file each, the longest first: tests of a file may share booted hosts,
+        # and wait for them a third of the time
+        shared_out = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
         session.run(
             "pytest",
             "-q",

@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only --full runs; begin with the longest files, so that two workers end at
+    """Leave out what only --full runs; begin with the longest files, so that workers end at
     about the same time."""
     items.sort(key=lambda item: LONGEST.get(item.path.stem, len(LONGEST)))
     for item in items:

@@ -164,7 +164,9 @@ def test_what_ansible_leaves_behind_begins_nothing_more(
     assert cloud.leftovers() == []
 
 
-@pytest.mark.parametrize("how", ["python -m classroom", "ansible-playbook"])
+@pytest.mark.parametrize(
+    "how", ["python -m classroom", pytest.param("ansible-playbook", marks=pytest.mark.full)]
+)
 def test_control_c_begins_nothing_more_and_two_teardowns_are_fine(
     folder: ClassFolder, cloud: LabCloud, how: str
 ) -> None:

@@ -183,12 +183,13 @@ def test_my_py_works_on_a_students_computer(made: Class, home: Path) -> None:
     assert done.returncode == 1 and "could not be reached" in done.stderr
 
 
-def test_three_hundred_press_start_within_a_minute(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+@pytest.mark.parametrize("students", [100, pytest.param(300, marks=pytest.mark.full)])
+def test_a_class_presses_start_within_a_minute(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, students: int
 ) -> None:
     """Under AWS's rates: all are started or told when, and are started then; who is over the cap
     is not, and the answers come in time."""
-    folder.write(300, my="lambda")
+    folder.write(students, my="lambda")
     made = Class(folder, cloud, classroom)
     classroom("stop", folder.file)
     rich = boto3.client("ec2", REGION)

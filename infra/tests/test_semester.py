@@ -63,7 +63,7 @@ class Term:
     "first",
     [
         pytest.param(dt.date(2027, 1, 10), id="over the start of daylight saving time"),
-        pytest.param(dt.date(2026, 9, 10), id="over its end"),
+        pytest.param(dt.date(2026, 9, 10), id="over its end", marks=pytest.mark.full),
     ],
 )
 def test_a_hundred_days_cost_what_was_planned_and_end(

@@ -304,7 +304,7 @@ def launch(
     """Run a kernel on the simulated NeuronCore and return what it produced.
 
     `compute=False` leaves out the arithmetic. Loops whose iterations all follow from the first one
-    are recorded without executing them (machine/loops), which changes nothing in the record; with
+    are recorded without executing them (nkisim/loops), which changes nothing in the record; with
     `every_iteration` they are executed. `tile_values` looks at what each instruction writes.
     Raises NkiError when a rule is broken; IndexError for a run-time index outside of a tensor.
     """
