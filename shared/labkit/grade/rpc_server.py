@@ -236,7 +236,7 @@ class Session:
             return ["D", x.name]
         if isinstance(x, type) and issubclass(x, np.generic):
             return ["G", np.dtype(x).name]
-        if kind.__name__ == "LoopIndex":
+        if kind.__name__ == "int":  # a loop's index, which goes by that name
             return int(x)
         if id(x) in self.facade.paths:
             return ["C", self.facade.paths[id(x)]]
