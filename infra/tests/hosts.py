@@ -354,6 +354,7 @@ class Host:
     ) -> None:
         self.name, self.ip, self.key = name, ip, key
         place = work / f"host-{name}"
+        shutil.rmtree(place, ignore_errors=True)  # of a host of this name that was closed
         place.mkdir()
         environ = {**os.environ, "NAME": name, "IP": ip, "W": str(place), "ROOTFS": str(root)}
         environ["NSPAWN"] = nspawn
