@@ -47,7 +47,7 @@ SERVED_NKI = {
     f"{NKI_PACKAGE}.language.dtypes": f"{NKI_FACADE}.dtypes",
     f"{NKI_PACKAGE}.dtype": f"{NKI_FACADE}.dtypes",
     f"{NKI_PACKAGE}.isa": f"{NKI_FACADE}.isa",
-    f"{NKI_PACKAGE}.isa.constants": f"{NKI_FACADE}.enums",
+    f"{NKI_PACKAGE}.isa.constants": f"{NKI_FACADE}.isa_constants",
     f"{NKI_PACKAGE}.collectives": f"{NKI_FACADE}.collectives",
     f"{NKI_PACKAGE}.compiler": f"{NKI_FACADE}.compiler",
     f"{NKI_PACKAGE}.typing": f"{NKI_FACADE}.typing",

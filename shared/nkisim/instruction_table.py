@@ -9,7 +9,7 @@ from .chip import dtypes
 from .chip.hw import CORES
 from .isa.operands import DTYPES, Operand
 from .isa.table import ROWS, Row
-from .language.beta1 import isa as _beta1  # noqa: F401 (fills the table)
+from .language.beta1 import isa as beta1_isa  # noqa: F401 (fills the table)
 from .language.nki import isa, language
 
 #: In this order an operand's dtype is chosen from those that it takes.

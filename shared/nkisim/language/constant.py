@@ -13,7 +13,7 @@ from ..machine.interface import Machine
 from ..machine.tensor import Tensor
 
 
-def constant(m: Machine, array: Any, dtype: Any = None) -> Tensor:
+def constant_tensor(m: Machine, array: Any, dtype: Any = None) -> Tensor:
     """Return an HBM tensor that holds an array as it is now, in 32 bits where it has 64.
 
     Raises NKI-D03 for integers that do not fit into int32, if no `dtype` is asked for.

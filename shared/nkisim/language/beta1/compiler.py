@@ -6,6 +6,7 @@ from typing import Any
 
 from ...chip import memory
 from ...machine import arena
+from ..public_names import show_public_names_only
 
 
 class _Sbuf:
@@ -107,3 +108,15 @@ def __getattr__(name: str) -> Any:
     from .missing import missing
 
     raise missing("ncc", name, globals())
+
+
+__all__ = [
+    "enable_stack_allocator",
+    "force_auto_alloc",
+    "multi_buffer",
+    "no_reorder",
+    "psum",
+    "sbuf",
+    "skip_middle_end_transformations",
+]
+show_public_names_only(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from ...chip import hw
+from ..public_names import show_public_names_only
 
 
 class engine(IntEnum):
@@ -50,3 +51,7 @@ nc_version = IntEnum("nc_version", hw.VERSIONS)  # type: ignore[misc]
 
 for _numbers in (engine, reduce_cmd, dge_mode, oob_mode, nc_version):
     _numbers.__str__ = int.__repr__  # type: ignore[method-assign]  # 3.10 prints the names
+
+
+__all__ = ["dge_mode", "engine", "nc_version", "oob_mode", "reduce_cmd"]
+show_public_names_only(__name__)

@@ -7,37 +7,24 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ...chip import dtypes as _dtypes
-from ...chip.memory import HBM as _HBM
-from ...chip.memory import PSUM as _PSUM
-from ...chip.memory import DirectBuffer as _DirectBuffer
-from ...chip.memory import hbm, private_hbm, psum, sbuf, shared_hbm
-from ...errors import fail as _fail
-from ...indexing.index import Index as _Index
-from ...indexing.index import MGrid as _MGrid
-from ...indexing.index import Slice as _Slice
-from ...indexing.index import arange as _arange
-from ...indexing.index import as_int as _as_int
-from ...indexing.index import moves as _moves
-from ...isa import dma as _dma
-from ...isa import gpsimd as _gpsimd
-from ...isa import lower as _lower
-from ...isa import rng as _rng
-from ...isa.table import public as _of_row
-from ...loops import pyrange as _pyrange
-from ...machine import allocate as _allocate
-from ...machine import limits as _limits
-from ...machine import operand_errors as _refuse
-from ...machine.context import machine as _machine
-from ...machine.interface import Machine as _Machine
-from ...machine.limits import integer as _integer
-from ...machine.tensor import Indirect as _Indirect
-from ...machine.tensor import Tensor as _Tensor
-from ..constant import constant as _constant
-from . import grid as _grid
+from ...chip import dtypes, memory
+from ...chip.memory import HBM, PSUM, DirectBuffer
+from ...errors import fail
+from ...indexing import index
+from ...indexing.index import Index, MGrid, Slice, moves
+from ...isa import dma, gpsimd, lower, rng, table
+from ...loops import pyrange
+from ...machine import allocate, limits, operand_errors
+from ...machine.context import machine
+from ...machine.interface import Machine
+from ...machine.limits import integer
+from ...machine.tensor import Indirect, Tensor
+from ..constant import constant_tensor
+from ..public_names import offered, show_public_names_only
+from . import grid, tiles
 from . import language_constants as constants
-from .public import public as _public
-from .tiles import tile_size
+from .names import NAMES
+from .public import public
 
 # -- data types (the SDK uses the same NumPy and ml_dtypes types) ----------------------------
 int8, int16, int32 = np.int8, np.int16, np.int32
@@ -46,7 +33,7 @@ float16, float32, bool_ = np.float16, np.float32, np.bool_
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 float8_e4m3 = np.dtype(ml_dtypes.float8_e4m3)
 float8_e5m2 = np.dtype(ml_dtypes.float8_e5m2)
-tfloat32 = _dtypes.TFLOAT32
+tfloat32 = dtypes.TFLOAT32
 finfo = ml_dtypes.finfo
 
 
@@ -62,41 +49,44 @@ class bfp16:
     min = float("-inf")
 
 
+# -- memories and limits -----------------------------------------------------------------------
+hbm, private_hbm, shared_hbm = memory.hbm, memory.private_hbm, memory.shared_hbm
+sbuf, psum = memory.sbuf, memory.psum
+tile_size = tiles.tile_size
+
 # -- creation ----------------------------------------------------------------------------------
-par_dim = _limits.ParDim
-mgrid = _MGrid()
+par_dim = limits.ParDim
+mgrid = MGrid()
 
 
-@_public
+@public
 def ndarray(
-    m: _Machine, shape: Any, dtype: Any = None, *, buffer: Any = None, name: str = ""
-) -> _Tensor:
+    m: Machine, shape: Any, dtype: Any = None, *, buffer: Any = None, name: str = ""
+) -> Tensor:
     """Create a tensor of undefined content; default memory SBUF, dim 0 (or par_dim) partitions."""
-    return _allocate.create(m, shape, dtype, buffer, name)
+    return allocate.create(m, shape, dtype, buffer, name)
 
 
-def _filled(
-    m: _Machine, shape: Any, fill_value: Any, dtype: Any, buffer: Any, name: str
-) -> _Tensor:
+def _filled(m: Machine, shape: Any, fill_value: Any, dtype: Any, buffer: Any, name: str) -> Tensor:
     where = sbuf if buffer is None else buffer
-    if getattr(where, "kind", None) is _HBM:
-        raise _fail(
+    if getattr(where, "kind", None) is HBM:
+        raise fail(
             "NKI-M08",
             "an HBM tensor cannot be created with a value",
             given=f"buffer={where!r}",
             limit="SBUF or PSUM",
             hint="create it with nl.ndarray and nl.store a tile or a number into it",
         )
-    if isinstance(where, _DirectBuffer):
-        raise _fail(
+    if isinstance(where, DirectBuffer):
+        raise fail(
             "NKI-A09",
             "a directly allocated tensor cannot be created with a value",
             limit="nl.ndarray only",
             hint="create it with nl.ndarray and assign: t[...] = 0",
         )
-    t = _allocate.create(m, shape, dtype, where, name)
-    if where.kind is _PSUM and fill_value == 0 and _dtypes.is_float(t.dtype):
-        _allocate.zero_in_psum(t)  # costs nothing: the first matmul overwrites it
+    t = allocate.create(m, shape, dtype, where, name)
+    if where.kind is PSUM and fill_value == 0 and dtypes.is_float(t.dtype):
+        allocate.zero_in_psum(t)  # costs nothing: the first matmul overwrites it
     elif t.nblock:
         for idx in np.ndindex(*t.shape[: t.nblock]):
             t[tuple(int(i) for i in idx)][...] = fill_value
@@ -105,89 +95,89 @@ def _filled(
     return t
 
 
-@_public
+@public
 def full(
-    m: _Machine, shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = ""
-) -> _Tensor:
+    m: Machine, shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = ""
+) -> Tensor:
     """Create a tensor in SBUF or PSUM filled with a number."""
     return _filled(m, shape, fill_value, dtype, buffer, name)
 
 
-@_public
+@public
 def zeros(
-    m: _Machine, shape: Any, dtype: Any = np.float32, *, buffer: Any = None, name: str = ""
-) -> _Tensor:
+    m: Machine, shape: Any, dtype: Any = np.float32, *, buffer: Any = None, name: str = ""
+) -> Tensor:
     """Create a tensor of zeros; in PSUM this is free when a matmul accumulates into it."""
     return _filled(m, shape, 0, dtype, buffer, name)
 
 
-@_public
-def ones(m: _Machine, shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> _Tensor:
+@public
+def ones(m: Machine, shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
     """Create a tensor of ones in SBUF or PSUM."""
     return _filled(m, shape, 1, dtype, buffer, name)
 
 
 def _like(a: Any) -> tuple[Any, Any]:
-    if a.kind is _HBM or not a.nblock:
+    if a.kind is HBM or not a.nblock:
         return a.shape, a.dtype
     b = a.nblock
     return (*a.shape[:b], par_dim(a.shape[b]), *a.shape[b + 1 :]), a.dtype
 
 
-@_public
+@public
 def zeros_like(
-    m: _Machine, a: Any, dtype: Any = None, *, buffer: Any = None, name: str = ""
-) -> _Tensor:
+    m: Machine, a: Any, dtype: Any = None, *, buffer: Any = None, name: str = ""
+) -> Tensor:
     """Create zeros with the shape (and dtype) of another tensor."""
     shape, dt = _like(a)
     return _filled(m, shape, 0, dt if dtype is None else dtype, buffer, name)
 
 
-@_public
+@public
 def empty_like(
-    m: _Machine, a: Any, dtype: Any = None, *, buffer: Any = None, name: str = ""
-) -> _Tensor:
+    m: Machine, a: Any, dtype: Any = None, *, buffer: Any = None, name: str = ""
+) -> Tensor:
     """Create a tensor of undefined content with the shape (and dtype) of another."""
     shape, dt = _like(a)
     return ndarray(shape, dt if dtype is None else dtype, buffer=buffer, name=name)
 
 
-@_public
-def rand(m: _Machine, shape: Any, dtype: Any = np.float32) -> _Tensor:
+@public
+def rand(m: Machine, shape: Any, dtype: Any = np.float32) -> Tensor:
     """Create an SBUF tile of uniform random numbers in [0, 1)."""
-    return _rng.rand(shape, dtype)
+    return rng.rand(shape, dtype)
 
 
-@_public
-def random_seed(m: _Machine, seed: Any, *, mask: Any = None) -> None:
+@public
+def random_seed(m: Machine, seed: Any, *, mask: Any = None) -> None:
     """Seed the random number generator."""
-    _rng.random_seed(seed, mask=mask)
+    rng.random_seed(seed, mask=mask)
 
 
-@_public
-def shared_constant(m: _Machine, constant: Any, dtype: Any = None) -> _Tensor:
+@public
+def shared_constant(m: Machine, constant: Any, dtype: Any = None) -> Tensor:
     """Make an HBM tensor out of a NumPy array, as it is now; nl.load it to use it."""
-    return _constant(m, constant, dtype)
+    return constant_tensor(m, constant, dtype)
 
 
-@_public
-def shared_identity_matrix(m: _Machine, n: int, dtype: Any = np.uint8) -> _Tensor:
+@public
+def shared_identity_matrix(m: Machine, n: int, dtype: Any = np.uint8) -> Tensor:
     """Make an identity matrix in HBM."""
     return shared_constant(np.eye(n), dtype)
 
 
-def arange(*args: Any) -> _Index:
+def arange(*args: Any) -> Index:
     """Return the index expression 0..stop-1 (or start..stop-1); give it axes with None."""
-    return _arange(*args)
+    return index.arange(*args)
 
 
-def ds(start: Any, size: Any) -> _Slice:
+def ds(start: Any, size: Any) -> Slice:
     """Return the slice start .. start+size."""
-    first = start if _moves(start) else _integer(start, "the start of nl.ds")
-    return _Slice(first, _integer(size, "the size of nl.ds"))
+    first = start if moves(start) else integer(start, "the start of nl.ds")
+    return Slice(first, integer(size, "the size of nl.ds"))
 
 
-def expand_dims(data: _Tensor, axis: int) -> _Tensor:
+def expand_dims(data: Tensor, axis: int) -> Tensor:
     """Return a view with a dim of size 1 at `axis`."""
     return data.expand_dims(axis)
 
@@ -195,74 +185,74 @@ def expand_dims(data: _Tensor, axis: int) -> _Tensor:
 # -- loops and grids -------------------------------------------------------------------------------
 
 
-def _loop(m: _Machine, kind: str, args: tuple) -> Any:
+def _loop(m: Machine, kind: str, args: tuple) -> Any:
     values = (
         args
         if len(args) == 1 and type(args[0]) is int
-        else [_integer(a, f"a bound of nl.{kind}") for a in args]
+        else [integer(a, f"a bound of nl.{kind}") for a in args]
     )
     if not 1 <= len(values) <= 3:
-        raise _fail(
+        raise fail(
             "NKI-L03",
             f"nl.{kind} takes (stop), (start, stop) or (start, stop, step)",
             given=f"{len(values)} arguments",
         )
     if len(values) == 3 and not values[2]:
-        _refuse.bounds(f"nl.{kind}", tuple(values))
+        operand_errors.bounds(f"nl.{kind}", tuple(values))
     return m.loop(kind, range(*values))
 
 
-@_public
-def affine_range(m: _Machine, *args: Any) -> Any:
+@public
+def affine_range(m: Machine, *args: Any) -> Any:
     """Loop whose iterations are independent: they may overlap and run in any order."""
     return _loop(m, "affine_range", args)
 
 
-@_public
-def sequential_range(m: _Machine, *args: Any) -> Any:
+@public
+def sequential_range(m: Machine, *args: Any) -> Any:
     """Loop whose iterations depend on each other: they run in order."""
     return _loop(m, "sequential_range", args)
 
 
 def static_range(*args: Any) -> Any:
     """Loop that is unrolled when the kernel is traced; the variable is a Python int."""
-    _machine("nl.static_range").flush()
-    values = tuple(_integer(a, "a bound of nl.static_range") for a in args)
+    machine("nl.static_range").flush()
+    values = tuple(integer(a, "a bound of nl.static_range") for a in args)
     if not 1 <= len(values) <= 3 or values[2:] == (0,):
-        _refuse.bounds("nl.static_range", values)
-    return _pyrange.unrolled(range(*values))
+        operand_errors.bounds("nl.static_range", values)
+    return pyrange.unrolled(range(*values))
 
 
-program_id, num_programs, program_ndim = _grid.program_id, _grid.num_programs, _grid.program_ndim
-nc, spmd_dim = _grid.nc, _grid.spmd_dim
+program_id, num_programs, program_ndim = grid.program_id, grid.num_programs, grid.program_ndim
+nc, spmd_dim = grid.nc, grid.spmd_dim
 
 # -- data movement ---------------------------------------------------------------------------------
-load, store = _of_row(_dma.load.row), _dma.store
-load_transpose2d, atomic_rmw = _of_row(_dma.load_transpose2d.row), _dma.atomic_rmw
-gather_flattened = _gpsimd.gather_flattened
+load, store = table.public(dma.load.row), dma.store
+load_transpose2d, atomic_rmw = table.public(dma.load_transpose2d.row), dma.atomic_rmw
+gather_flattened = gpsimd.gather_flattened
 
 
-@_public
-def broadcast_to(m: _Machine, src: Any, shape: Any = None) -> _Tensor:
+@public
+def broadcast_to(m: Machine, src: Any, shape: Any = None) -> Tensor:
     """Repeat dims of size 1: free dims by access pattern, partitions by a matmul with ones."""
-    if not isinstance(src, _Tensor):
+    if not isinstance(src, Tensor):
         m.tile(src, "src")
     return m.broadcast(src, tuple(shape))
 
 
-@_public
-def device_print(m: _Machine, prefix: Any, x: Any, *, mask: Any = None) -> None:
+@public
+def device_print(m: Machine, prefix: Any, x: Any, *, mask: Any = None) -> None:
     """Print a tile (or a number); in simulation only."""
-    if isinstance(x, _Tensor):
+    if isinstance(x, Tensor):
         m.memory.unseen.add(x.settle().storage.id)  # type: ignore[union-attr]
     if not m.compute:
         return
     m.catch_up()
-    if isinstance(x, (_Tensor, _Indirect)):
-        if isinstance(x, _Tensor):
+    if isinstance(x, (Tensor, Indirect)):
+        if isinstance(x, Tensor):
             m.check_bounds(x)
-        value = x.settle().np if isinstance(x, _Tensor) else x
-        print(f"{prefix} {x.shape} {_dtypes.name(x.dtype)} {x.kind}\n{value}")
+        value = x.settle().np if isinstance(x, Tensor) else x
+        print(f"{prefix} {x.shape} {dtypes.name(x.dtype)} {x.kind}\n{value}")
     else:
         print(f"{prefix} {x}")
 
@@ -271,11 +261,11 @@ def device_print(m: _Machine, prefix: Any, x: Any, *, mask: Any = None) -> None:
 
 
 def _unary_function(name: str) -> Any:
-    def plan(m: _Machine, x: Any, *, dtype: Any = None, mask: Any = None) -> _Tensor:
-        return _lower.unary(m, name, x, dtype, mask)
+    def plan(m: Machine, x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
+        return lower.unary(m, name, x, dtype, mask)
 
     plan.__doc__ = f"Return {name} of each element of a tile."
-    function = _public(plan, name)
+    function = public(plan, name)
     function.nki_op = name
     return function
 
@@ -317,11 +307,11 @@ for _name in (
 
 
 def _binary_function(name: str) -> Any:
-    def plan(m: _Machine, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> _Tensor:
-        return _lower.binary(m, name, x, y, dtype, mask)
+    def plan(m: Machine, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Tensor:
+        return lower.binary(m, name, x, y, dtype, mask)
 
     plan.__doc__ = f"Return {name} of two tiles (dims of size 1 repeat), or tile and number."
-    function = _public(plan, name)
+    function = public(plan, name)
     function.nki_op = name
     return function
 
@@ -356,25 +346,25 @@ for _name in (
 
 def _reduction(name: str, op: str) -> Any:
     def plan(
-        m: _Machine,
+        m: Machine,
         x: Any,
         axis: Any = None,
         *,
         dtype: Any = None,
         mask: Any = None,
         keepdims: bool = False,
-    ) -> _Tensor:
+    ) -> Tensor:
         if axis is None:
-            raise _fail(
+            raise fail(
                 "NKI-S10",
                 f"nl.{name} needs an axis",
                 limit="free axes: 1 .. rank-1",
                 hint=f"nl.{name}(x, axis=1)",
             )
-        return _lower.reduce(m, op, x, axis, dtype, mask, keepdims)
+        return lower.reduce(m, op, x, axis, dtype, mask, keepdims)
 
     plan.__doc__ = f"Return the {name} over free axes of a tile."
-    function = _public(plan, name)
+    function = public(plan, name)
     function.nki_op = op
     return function
 
@@ -389,45 +379,45 @@ for _name, _op in (
     globals()[_name] = _reduction(_name, _op)
 
 
-@_public
+@public
 def loop_reduce(
-    m: _Machine, x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None
-) -> _lower.LoopReduce:
+    m: Machine, x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None
+) -> lower.LoopReduce:
     """Reduce over a loop: `acc[...] = nl.loop_reduce(x, op, [i])` is acc = op(acc, x)."""
-    return _lower.LoopReduce(x, op, loop_indices, dtype, mask)
+    return lower.LoopReduce(x, op, loop_indices, dtype, mask)
 
 
-@_public
+@public
 def mean(
-    m: _Machine, x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False
-) -> _Tensor:
+    m: Machine, x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False
+) -> Tensor:
     """Return the mean over free axes of a tile."""
-    return _lower.mean(m, x, axis, dtype, mask, keepdims)
+    return lower.mean(m, x, axis, dtype, mask, keepdims)
 
 
-@_public
-def var(m: _Machine, x: Any, axis: Any, *, dtype: Any = None, mask: Any = None) -> _Tensor:
+@public
+def var(m: Machine, x: Any, axis: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """Return the variance over free axes of a tile."""
-    return _lower.var(m, x, axis, dtype, mask)
+    return lower.var(m, x, axis, dtype, mask)
 
 
-@_public
+@public
 def softmax(
-    m: _Machine,
+    m: Machine,
     x: Any,
     axis: Any,
     *,
     dtype: Any = None,
     compute_dtype: Any = None,
     mask: Any = None,
-) -> _Tensor:
+) -> Tensor:
     """Return the softmax over free axes of a tile."""
-    return _lower.softmax(m, x, axis, dtype, compute_dtype, mask)
+    return lower.softmax(m, x, axis, dtype, compute_dtype, mask)
 
 
-@_public
+@public
 def rms_norm(
-    m: _Machine,
+    m: Machine,
     x: Any,
     w: Any,
     axis: Any,
@@ -437,62 +427,62 @@ def rms_norm(
     dtype: Any = None,
     compute_dtype: Any = None,
     mask: Any = None,
-) -> _Tensor:
+) -> Tensor:
     """Return x * w / sqrt(sum(x^2) / n + epsilon) over free axes."""
-    return _lower.rms_norm(m, x, w, axis, n, epsilon, dtype, compute_dtype, mask)
+    return lower.rms_norm(m, x, w, axis, n, epsilon, dtype, compute_dtype, mask)
 
 
-@_public
-def matmul(m: _Machine, x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None) -> _Tensor:
+@public
+def matmul(m: Machine, x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None) -> Tensor:
     """Return x @ y in PSUM: x (M, K), or (K, M) with transpose_x; y (K, N)."""
-    return _lower.matmul(m, x, y, transpose_x, mask)
+    return lower.matmul(m, x, y, transpose_x, mask)
 
 
-@_public
-def transpose(m: _Machine, x: Any, *, dtype: Any = None, mask: Any = None) -> _Tensor:
+@public
+def transpose(m: Machine, x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """Transpose a 2-D tile of up to 128 x 128."""
     t = m.tile(x, "x")
     if len(t.shape) != 2:
-        raise _fail(
+        raise fail(
             "NKI-S12",
             "nl.transpose takes a 2-D tile",
             given=f"shape {t.shape}",
             limit="rank 2",
             hint="reshape the free dims to one first",
         )
-    return _lower.transpose(m, t, 0, dtype, mask)
+    return lower.transpose(m, t, 0, dtype, mask)
 
 
-@_public
-def copy(m: _Machine, src: Any, *, dtype: Any = None, mask: Any = None) -> _Tensor:
+@public
+def copy(m: Machine, src: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """Copy a tile into a new SBUF tile."""
-    return _lower.copy(m, src, dtype, mask)
+    return lower.copy(m, src, dtype, mask)
 
 
 copy.nki_op = "copy"
 
 
-def static_cast(input_data: Any, dtype: Any) -> _Tensor:
+def static_cast(input_data: Any, dtype: Any) -> Tensor:
     """Copy a tile into another dtype; outside of kernels, cast a NumPy array."""
     if isinstance(input_data, np.ndarray):
-        return _dtypes.from_host(input_data, _dtypes.normalize(dtype))  # type: ignore[return-value]
-    m = _machine("nl.static_cast")
+        return dtypes.from_host(input_data, dtypes.normalize(dtype))  # type: ignore[return-value]
+    m = machine("nl.static_cast")
     m.flush()
-    return _lower.copy(m, input_data, dtype)
+    return lower.copy(m, input_data, dtype)
 
 
-@_public
+@public
 def where(
-    m: _Machine, condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None
-) -> _Tensor:
+    m: Machine, condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None
+) -> Tensor:
     """Return x where the condition is not zero, else y."""
-    return _lower.where(m, condition, x, y, dtype, mask)
+    return lower.where(m, condition, x, y, dtype, mask)
 
 
-@_public
-def dropout(m: _Machine, x: Any, rate: Any, *, dtype: Any = None, mask: Any = None) -> _Tensor:
+@public
+def dropout(m: Machine, x: Any, rate: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """Replace elements by zero with probability `rate`; kept elements are not rescaled."""
-    return _rng.dropout(x, rate, dtype=dtype, mask=mask)
+    return rng.dropout(x, rate, dtype=dtype, mask=mask)
 
 
 def __getattr__(name: str) -> Any:
@@ -502,4 +492,5 @@ def __getattr__(name: str) -> Any:
     raise missing("nl", name, globals())
 
 
-_ = _as_int, constants, tile_size, hbm, private_hbm, psum, shared_hbm  # re-exported names
+__all__ = [*offered(NAMES["nl"], globals()), "constants"]
+show_public_names_only(__name__)

@@ -10,6 +10,7 @@ from ...machine.context import NeedsValues, machine
 from ...machine.limits import integer
 from ...machine.tensor import Tensor
 from ...simulation.host_arrays import TensorSpec
+from ..public_names import show_public_names_only
 
 
 class _TensorType(type):
@@ -79,3 +80,4 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = ["immutable", "mutable", "mutable_tensor", "scalar", "tensor"]
+show_public_names_only(__name__)

@@ -39,6 +39,8 @@ _FIRST = frozenset(("dst", "val_dst"))
 _ENUMS = frozenset(OF_PARAMETER.values())
 _GRIDS = frozenset((NkiTileGrid, NkiBlockGrid))
 _MEANT = _ENUMS | _GRIDS | {NkiTensor}  # classes of arguments that rows take otherwise
+#: public instructions by name, as `isa` makes them
+INSTRUCTIONS: dict[str, Callable[..., Any]] = {}
 _MISSING = inspect.Parameter.empty
 _CODES = {"none": 0, "swdge": 1, "hwdge": 2, "unknown": 3}  # dge_mode, as the rows count
 
@@ -362,8 +364,6 @@ def instruction(own: Row, adapt: Adapter) -> Any:
             told = m.findings.total
             name, args, kw = compat.translated(m, own.name, args, kw)
             if name != own.name:
-                from .isa import INSTRUCTIONS
-
                 return INSTRUCTIONS[name](*args, **kw)
             values = form.bind(args, kw)
             given = dict(zip(names, map(argument, values)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..public_names import show_public_names_only
+
 
 @dataclass
 class ReplicaGroup:
@@ -18,3 +20,7 @@ def __getattr__(name: str) -> Any:
     from .versions import missing
 
     raise missing("nccl", name, globals())
+
+
+__all__ = ["ReplicaGroup"]
+show_public_names_only(__name__)

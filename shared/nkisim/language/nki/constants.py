@@ -12,6 +12,7 @@ import numpy as np
 
 from ...chip import dtypes
 from ...machine.limits import integer
+from ..public_names import show_public_names_only
 
 
 def zeros(shape: Any, dtype: Any) -> np.ndarray:
@@ -30,3 +31,4 @@ def arange(*bounds: Any, dtype: Any) -> np.ndarray:
 
 
 __all__ = ["arange", "identity", "zeros"]
+show_public_names_only(__name__)

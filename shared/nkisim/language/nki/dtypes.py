@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..public_names import show_public_names_only
 from .language import (
     bfloat16,
     bool_,
@@ -43,3 +44,4 @@ __all__ = [
     "uint16",
     "uint32",
 ]
+show_public_names_only(__name__)

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from enum import Enum as _Enum
-from enum import EnumMeta, IntEnum
+import enum
 from typing import Any
 
-from ...chip import hw
+from ...chip import hw, memory
 from ...chip.memory import Buffer
-from ...chip.memory import private_hbm as _private_hbm
-from ...chip.memory import psum as _psum
-from ...chip.memory import sbuf as _sbuf
-from ...chip.memory import shared_hbm as _shared_hbm
 from ...errors import fail
 
 
-class _Members(EnumMeta):
+class _Members(enum.EnumMeta):
     """Says which members there are to who asks for another one."""
 
     def __getattr__(cls, name: str) -> Any:
@@ -30,7 +25,7 @@ class _Members(EnumMeta):
         )
 
 
-class Enum(_Enum, metaclass=_Members):
+class Enum(enum.Enum, metaclass=_Members):
     """An enum of nisa."""
 
     __hash__ = object.__hash__  # Enum's own runs Python code, in each look for a known call
@@ -96,7 +91,7 @@ class dependency(Enum):
 
 
 #: generations of the NeuronCore, gen2, gen3 ..., in order: kernels compare them with < and >=
-nc_version = IntEnum("nc_version", hw.VERSIONS)  # type: ignore[misc]
+nc_version = enum.IntEnum("nc_version", hw.VERSIONS)  # type: ignore[misc]
 nc_version.__str__ = int.__repr__  # type: ignore[method-assign]  # 3.10 prints the names
 
 
@@ -136,10 +131,10 @@ class DataType(str):
 
 #: the machine's name of each memory, and back
 BUFFERS: dict[MemoryRegion, Buffer] = {
-    MemoryRegion.sbuf: _sbuf,
-    MemoryRegion.psum: _psum,
-    MemoryRegion.private_hbm: _private_hbm,
-    MemoryRegion.shared_hbm: _shared_hbm,
+    MemoryRegion.sbuf: memory.sbuf,
+    MemoryRegion.psum: memory.psum,
+    MemoryRegion.private_hbm: memory.private_hbm,
+    MemoryRegion.shared_hbm: memory.shared_hbm,
 }
 #: parameters of instructions that take a member of one enum
 OF_PARAMETER: dict[str, type[Enum]] = {

@@ -6,42 +6,33 @@ from typing import Any
 
 import numpy as np
 
-from ...chip import dtypes as _dtypes
-from ...chip import hw as _hw
-from ...chip.memory import PSUM as _PSUM
-from ...errors import NkiError as _NkiError
-from ...errors import fail as _fail
-from ...indexing.index import as_int as _as_int
-from ...isa import act as _act
-from ...isa import columns as _columns
-from ...isa import dma as _dma
-from ...isa import dve as _dve
-from ...isa import dynamic as _dynamic
-from ...isa import gpsimd as _gpsimd
-from ...isa import mx as _mx
-from ...isa import nki_instructions as _newer
-from ...isa import pe as _pe
-from ...isa import reduce as _reduce
-from ...isa import rng
-from ...isa import search as _search
-from ...isa.table import ROWS as _ROWS
-from ...machine import bodies as _bodies
-from ...machine.context import NeedsValues as _NeedsValues
-from ...machine.context import current as _current
-from ...machine.context import machine as _machine
-from ...machine.interface import Machine as _Machine
-from ...machine.limits import integer as _integer
-from . import adapters as _notation
-from . import compat as _older
-from . import enums as constants
-from .call import NkiInstruction
-from .call import Signature as _Signature
-from .call import argument as _argument
-from .call import instruction as _instruction
-from .call import issue as _issue
-from .call import settled as _settled
-from .call import strict as _strict
-from .call import written as _written
+from ...chip import dtypes, hw
+from ...chip.memory import PSUM
+from ...errors import NkiError, fail
+from ...indexing.index import as_int
+from ...isa import (
+    act,
+    columns,
+    dma,
+    dve,
+    dynamic,
+    gpsimd,
+    mx,
+    nki_instructions,
+    pe,
+    reduce,
+    rng,
+    search,
+)
+from ...isa.table import ROWS
+from ...machine import bodies
+from ...machine.context import NeedsValues, current, machine
+from ...machine.interface import Machine
+from ...machine.limits import integer
+from ..public_names import show_public_names_only
+from . import adapters, call, compat
+from . import isa_constants as constants
+from .call import NkiInstruction, Signature, argument, instruction, issue, settled, strict, written
 from .enums import (
     dependency,
     dge_mode,
@@ -52,43 +43,43 @@ from .enums import (
     oob_mode,
     reduce_cmd,
 )
-from .registers import BITS as _BITS
-from .registers import NkiScalar, VirtualRegister
+from .registers import BITS, NkiScalar, VirtualRegister
 from .tensor import NkiTensor
 
 #: the modules that write the table; importing them is what fills it
-TABLE = (_act, _columns, _dma, _dve, _dynamic, _gpsimd, _mx, _newer, _pe, _reduce, rng, _search)
+TABLE = (act, columns, dma, dve, dynamic, gpsimd, mx, nki_instructions, pe, reduce, rng, search)
 
 tensor_engine, scalar_engine, vector_engine = engine.tensor, engine.scalar, engine.vector
 gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
 sync_engine = engine.sync
 
 
-NkiValidationError = _NkiError  # what AWS's package raises for a broken constraint
+NkiValidationError = NkiError  # what AWS's package raises for a broken constraint
 
 
 INSTRUCTIONS = {
-    row.nki.partition("(")[0].removeprefix("nisa."): _instruction(
-        row, _notation.ADAPTERS.get(row.name, _notation.operands)
+    row.nki.partition("(")[0].removeprefix("nisa."): instruction(
+        row, adapters.ADAPTERS.get(row.name, adapters.operands)
     )
-    for row in _ROWS.values()
+    for row in ROWS.values()
     if row.nki.startswith("nisa.") and not row.is_collective
 }
+call.INSTRUCTIONS.update(INSTRUCTIONS)
 globals().update(INSTRUCTIONS)
 
 
 def _own(text: str) -> Any:
     """Make `plan(m, **given)` a public instruction with a signature of its own."""
-    form = _Signature.of_text(text)
+    form = Signature.of_text(text)
     name = form.api.removeprefix("nisa.")
 
     def wrap(plan: Any) -> Any:
         def function(*args: Any, **kw: Any) -> NkiInstruction:
-            m = _machine(form.api)
+            m = machine(form.api)
             m.flush()
-            _, args, kw = _older.translated(m, name, args, kw)
+            _, args, kw = compat.translated(m, name, args, kw)
             values = form.bind(args, kw)
-            plan(m, **dict(zip(form.names[:-1], map(_argument, values))))
+            plan(m, **dict(zip(form.names[:-1], map(argument, values))))
             return NkiInstruction.issued(m, values[-1])
 
         function.__code__ = function.__code__.replace(co_name=name)
@@ -101,10 +92,10 @@ def _own(text: str) -> Any:
 
 
 @_own("nisa.nc_transpose(dst, data, engine=0)")
-def nc_transpose(m: _Machine, dst: Any, data: Any, engine: int) -> None:
+def nc_transpose(m: Machine, dst: Any, data: Any, engine: int) -> None:
     """Transpose a tile (P, F...) to (F, P): Tensor Engine to PSUM, or Vector Engine in 32 x 32."""
-    dst, data = _settled(m, dst), m.tile(_settled(m, data), "data")
-    _written("nisa.nc_transpose", dst)
+    dst, data = settled(m, dst), m.tile(settled(m, data), "data")
+    written("nisa.nc_transpose", dst)
     if dst.dtype != data.dtype:
         m.find(
             "NKI-D05",
@@ -114,22 +105,22 @@ def nc_transpose(m: _Machine, dst: Any, data: Any, engine: int) -> None:
             m.here(),
         )
     if engine not in (0, 1, 5):
-        raise _fail(
+        raise fail(
             "NKI-E01",
             "nisa.nc_transpose runs on the Tensor or the Vector Engine",
             limit="nisa.engine.tensor (up to 128 x 128), nisa.engine.vector (up to 32 x 32)",
         )
-    on_pe = engine == 1 or engine == 0 and dst.kind is _PSUM and data.kind is not _PSUM
-    row = _ROWS["nc_transpose" if on_pe else "nc_transpose_dve"]
-    _issue(m, row, {"data": data, "dst": dst})
+    on_pe = engine == 1 or engine == 0 and dst.kind is PSUM and data.kind is not PSUM
+    row = ROWS["nc_transpose" if on_pe else "nc_transpose_dve"]
+    issue(m, row, {"data": data, "dst": dst})
 
 
-@_own(_ROWS["core_barrier"].nki)
-def core_barrier(m: _Machine, data: Any, cores: Any, engine: int) -> None:
+@_own(ROWS["core_barrier"].nki)
+def core_barrier(m: Machine, data: Any, cores: Any, engine: int) -> None:
     """Block an engine until the other core of kernel[2] has come to its barrier, with `data`."""
     if m.launch.cores is not None:
-        ins = _ROWS["core_barrier"].issue(
-            m, (), {"data": _settled(m, data), "cores": cores, "engine": engine}
+        ins = ROWS["core_barrier"].issue(
+            m, (), {"data": settled(m, data), "cores": cores, "engine": engine}
         )
         m.trace.record(ins, (ins.dst,), m.here(), m.core.node)
         m.launch.cores.wait(("a barrier",))
@@ -138,9 +129,9 @@ def core_barrier(m: _Machine, data: Any, cores: Any, engine: int) -> None:
 _GPSIMD_DMA = {4: 1024, 2: 512, 1: 256}  # bytes per partition, by item size
 
 
-@_own(_ROWS["sendrecv"].nki)
+@_own(ROWS["sendrecv"].nki)
 def sendrecv(
-    m: _Machine,
+    m: Machine,
     src: Any,
     dst: Any,
     send_to_rank: Any,
@@ -149,18 +140,18 @@ def sendrecv(
     dma_engine: int,
 ) -> None:
     """Send a tile to the other core and receive one of the same shape from it."""
-    src, dst = _settled(m, src), _settled(m, dst)
-    _written("nisa.sendrecv", dst)
-    _written("nisa.sendrecv", src)
+    src, dst = settled(m, src), settled(m, dst)
+    written("nisa.sendrecv", dst)
+    written("nisa.sendrecv", src)
     if m.launch.cores is None:
-        raise _fail(
+        raise fail(
             "NKI-N10",
             "nisa.sendrecv on one core",
             limit="a kernel launched as kernel[2]",
             hint="if nl.num_programs() == 2: ...",
         )
     if src.shape != dst.shape or src.dtype != dst.dtype:
-        raise _fail(
+        raise fail(
             "NKI-S01",
             "nisa.sendrecv: src and dst differ",
             given=f"src {src!r}, dst {dst!r}",
@@ -168,7 +159,7 @@ def sendrecv(
         )
     most = _GPSIMD_DMA[src.dtype.itemsize]
     if dma_engine == 2 and src.size // src.shape[0] * src.dtype.itemsize > most:
-        raise _fail(
+        raise fail(
             "NKI-P08",
             "nisa.sendrecv by the DMA of GpSimd moves too much",
             given=f"src {src!r}",
@@ -177,8 +168,8 @@ def sendrecv(
         )
     me = m.core.program_id[0]
     ranks = {"send_to_rank": send_to_rank, "recv_from_rank": recv_from_rank}
-    if any(_integer(rank, name) != 1 - me for name, rank in ranks.items()):
-        raise _fail(
+    if any(integer(rank, name) != 1 - me for name, rank in ranks.items()):
+        raise fail(
             "NKI-N10",
             "nisa.sendrecv with a core that is not the other one",
             given=f"core {me}: " + ", ".join(f"{k}={v}" for k, v in ranks.items()),
@@ -192,19 +183,19 @@ def sendrecv(
     m.launch.cores.wait((f"nisa.sendrecv with pipe_id {pipe_id}",))
     value = m.launch.cores.posted[pipe_id, 1 - me, m.launch.cores.met[me] - 1]
     if value is not None and (value.shape, value.dtype) != (dst.shape, dst.np.dtype):
-        raise _fail(
+        raise fail(
             "NKI-S01",
             "nisa.sendrecv: the cores send tiles that differ",
             given=f"received {value.shape} of {value.dtype}, dst {dst!r}",
             limit="one shape and dtype for both",
         )
-    _issue(m, _ROWS["sendrecv"], {"src": src, "dst": dst, "value": value})
+    issue(m, ROWS["sendrecv"], {"src": src, "dst": dst, "value": value})
 
 
 def get_nc_version() -> Any:
     """Return the generation of the NeuronCore that is simulated."""
-    m = _current.get()
-    return nc_version[(m.hw if m is not None else _hw.get()).version]
+    m = current.get()
+    return nc_version[(m.hw if m is not None else hw.get()).version]
 
 
 def get_nc_sub_version() -> int:
@@ -217,18 +208,18 @@ def get_nc_sub_version() -> int:
 
 def register_alloc(x: Any = None) -> VirtualRegister:
     """Return a new register, with an integer in it if one is given."""
-    m = _machine("nisa.register_alloc")
+    m = machine("nisa.register_alloc")
     if isinstance(x, NkiTensor):
-        _older.warn_older_form(
+        compat.warn_older_form(
             m,
             "nisa.register_alloc of a tensor",
             "r = nisa.register_alloc(); nisa.register_load(r, tile)",
         )
         register_load(r := VirtualRegister(), x)
         return r
-    number = _as_int(x)
+    number = as_int(x)
     if x is not None and number is None:
-        raise _fail(
+        raise fail(
             "NKI-N07",
             "nisa.register_alloc takes an integer",
             given=type(x).__name__,
@@ -239,19 +230,19 @@ def register_alloc(x: Any = None) -> VirtualRegister:
 
 def _immediate(number: int, api: str) -> int:
     """Return an integer that fits into a register, or raise NKI-N07."""
-    if not -1 << _BITS - 1 <= number < 1 << _BITS:
-        raise _fail(
+    if not -1 << BITS - 1 <= number < 1 << BITS:
+        raise fail(
             "NKI-N07",
             f"{api}: the number does not fit into a register",
             given=f"{number}",
-            limit=f"{_BITS} bits: {-1 << _BITS - 1} .. {(1 << _BITS) - 1}",
+            limit=f"{BITS} bits: {-1 << BITS - 1} .. {(1 << BITS) - 1}",
         )
     return number
 
 
 def _is_register(x: Any, api: str) -> VirtualRegister:
     if not isinstance(x, VirtualRegister):
-        raise _fail(
+        raise fail(
             "NKI-N07",
             f"{api} takes a register",
             given=type(x).__name__,
@@ -263,7 +254,7 @@ def _is_register(x: Any, api: str) -> VirtualRegister:
 def _source(x: Any, api: str) -> Any:
     """Return what a register holds, or a scalar: what loops of 0.6 give as a register."""
     if isinstance(x, NkiScalar):
-        m = _machine(api)
+        m = machine(api)
         m.find(
             "NKI-N07",
             "note",
@@ -276,10 +267,10 @@ def _source(x: Any, api: str) -> Any:
     return _is_register(x, api).value
 
 
-def _one(m: _Machine, t: Any, api: str) -> Any:
-    t = _settled(m, t)
+def _one(m: Machine, t: Any, api: str) -> Any:
+    t = settled(m, t)
     if getattr(t, "size", 0) != 1:
-        raise _fail(
+        raise fail(
             "NKI-S09",
             f"{api} moves one element",
             given=f"{t!r}"[:80],
@@ -288,9 +279,9 @@ def _one(m: _Machine, t: Any, api: str) -> Any:
     return t
 
 
-def _read(m: _Machine, t: Any) -> Any:
+def _read(m: Machine, t: Any) -> Any:
     """Return the one element of a tensor; raise NKI-U01 if nothing has written it."""
-    _bodies.charge_load(m, t.kind == "hbm")
+    bodies.charge_load(m, t.kind == "hbm")
     m.catch_up()
     m.undefined.refuse((t,))
     m.memory.unseen.add(t.storage.id)
@@ -299,7 +290,7 @@ def _read(m: _Machine, t: Any) -> Any:
 
 def register_move(dst: Any, src: Any) -> None:
     """Copy an integer or a register into a register."""
-    number = _as_int(src)
+    number = as_int(src)
     api = "nisa.register_move"
     value = _source(src, api) if number is None else _immediate(number, api)
     _is_register(dst, api).set(value)
@@ -307,33 +298,33 @@ def register_move(dst: Any, src: Any) -> None:
 
 def register_load(dst: Any, src: Any) -> None:
     """Read one element of HBM or SBUF into a register."""
-    m = _machine("nisa.register_load")
+    m = machine("nisa.register_load")
     m.flush()
-    t = _one(m, _argument(src), "nisa.register_load")
+    t = _one(m, argument(src), "nisa.register_load")
     if not m.compute:
-        raise _NeedsValues
+        raise NeedsValues
     value = _read(m, t)
     _is_register(dst, "nisa.register_load").set(
-        float(value) if _dtypes.is_float(t.dtype) else int(value)
+        float(value) if dtypes.is_float(t.dtype) else int(value)
     )
 
 
 def register_store(dst: Any, src: Any) -> None:
     """Write a register into one element of HBM or SBUF."""
-    m = _machine("nisa.register_store")
+    m = machine("nisa.register_store")
     m.flush()
-    t = _one(m, _argument(dst), "nisa.register_store")
+    t = _one(m, argument(dst), "nisa.register_store")
     value = _source(src, "nisa.register_store")
     if t.kind == "hbm":
-        _dma.store(t, value)
+        dma.store(t, value)
     else:
-        _dve.memset(t.shape, value, t.dtype, dst=t)
+        dve.memset(t.shape, value, t.dtype, dst=t)
 
 
 def _width(t: Any, api: str) -> Any:
     """Return a (1, 1) tensor of the width of scalars, or raise."""
-    if t.dtype != _dtypes.INT32:
-        raise _fail(
+    if t.dtype != dtypes.INT32:
+        raise fail(
             "NKI-N12",
             f"{api} moves another dtype",
             given=f"{t!r}"[:80],
@@ -344,9 +335,9 @@ def _width(t: Any, api: str) -> Any:
     return t
 
 
-def _tracing(m: _Machine, api: str) -> None:
+def _tracing(m: Machine, api: str) -> None:
     if not m.dialect.scalars:
-        raise _fail(
+        raise fail(
             "NKI-N12",
             f"{api} " + ("without tracing" if not m.dialect.traced else "came with NKI 0.7"),
             limit="NKI 0.7, without NKI_COMPILER_FRONTEND=custom",
@@ -356,23 +347,23 @@ def _tracing(m: _Machine, api: str) -> None:
 
 def scalar_load(src: Any) -> NkiScalar:
     """Return the number in a (1, 1) tensor of HBM or SBUF as a scalar. Since 0.7."""
-    m = _machine("nisa.scalar_load")
+    m = machine("nisa.scalar_load")
     _tracing(m, "nisa.scalar_load")
     m.flush()
-    t = _width(_one(m, _argument(src), "nisa.scalar_load"), "nisa.scalar_load")
+    t = _width(_one(m, argument(src), "nisa.scalar_load"), "nisa.scalar_load")
     if not m.compute:
-        raise _NeedsValues
+        raise NeedsValues
     return NkiScalar(int(_read(m, t)))
 
 
 def scalar_store(dst: Any, value: Any) -> None:
     """Write a scalar into a (1, 1) tensor of HBM or SBUF. Since 0.7."""
-    m = _machine("nisa.scalar_store")
+    m = machine("nisa.scalar_store")
     _tracing(m, "nisa.scalar_store")
     m.flush()
-    t = _width(_one(m, _argument(dst), "nisa.scalar_store"), "nisa.scalar_store")
+    t = _width(_one(m, argument(dst), "nisa.scalar_store"), "nisa.scalar_store")
     if not isinstance(value, NkiScalar):
-        raise _fail(
+        raise fail(
             "NKI-N07",
             "nisa.scalar_store takes a scalar",
             given=f"{value!r}"[:80],
@@ -380,9 +371,9 @@ def scalar_store(dst: Any, value: Any) -> None:
             hint="nisa.memset(tile, 5) for a number that is known",
         )
     if t.kind == "hbm":
-        _dma.store(t, value.value)
+        dma.store(t, value.value)
     else:
-        _dve.memset(t.shape, value.value, t.dtype, dst=t)
+        dve.memset(t.shape, value.value, t.dtype, dst=t)
 
 
 for _plain in (
@@ -393,15 +384,15 @@ for _plain in (
     scalar_load,
     scalar_store,
 ):
-    globals()[_plain.__name__] = _strict(f"nisa.{_plain.__name__}", _plain)
+    globals()[_plain.__name__] = strict(f"nisa.{_plain.__name__}", _plain)
 
 
 def __getattr__(name: str) -> Any:
     """Return an instruction of an older release; say that a name is not modelled, or not there."""
     from .versions import missing
 
-    if name in _older.SAME:
-        return _older.same(name, INSTRUCTIONS[_older.SAME[name]])
+    if name in compat.SAME:
+        return compat.same(name, INSTRUCTIONS[compat.SAME[name]])
     raise missing("nisa", name, globals())
 
 
@@ -432,8 +423,10 @@ __all__ = [
     "scalar_load",
     "scalar_store",
     "scalar_engine",
+    "sync_engine",
     "tensor_engine",
     "unknown_engine",
     "vector_engine",
     *INSTRUCTIONS,
 ]
+show_public_names_only(__name__)

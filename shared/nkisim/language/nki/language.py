@@ -8,51 +8,30 @@ from typing import Any
 
 import numpy as np
 
-from ...chip import dtypes as _dtypes  # nl.dtypes is a module of the package
-from ...chip.memory import HBM as _HBM
-from ...chip.memory import PSUM as _PSUM
-from ...errors import fail as _fail
-from ...indexing.index import moves as _moves
-from ...indexing.indirect import Indirect as _Indirect
-from ...isa import dma as _dma
-from ...isa import dve as _dve
-from ...isa import gpsimd as _gpsimd
-from ...isa import lower as _lower
-from ...isa import rng as _rng
-from ...lint import level as _level
-from ...loops import pyrange as _pyrange
-from ...machine import allocate as _allocate
-from ...machine import bodies as _bodies
-from ...machine.context import current as _current
-from ...machine.context import machine as _machine
-from ...machine.interface import Machine as _Machine
-from ...machine.limits import integer as _integer
-from ...machine.tensor import Tensor as _Tensor
-from ...trace.trace import NODE as _NODE
-from ..constant import constant as _constant
-from . import math as _math
-from . import refusals as _refusals
-from .assign import assign as _assign
-from .call import public, strict
-from .call import settled as _settled
-from .create import create as _create
-from .create import is_hbm
-from .enums import BUFFERS as _BUFFERS
-from .enums import DataType, MemoryRegion
-from .grids import (
-    NkiBlockGrid,
-    NkiGrid,
-    NkiTileGrid,
-    alloc_blocks,
-    alloc_tiles,
-    blocks,
-    empty_like,
-    tiles,
-)
-from .registers import NkiScalar, VirtualRegister
-from .registers import held as _held
-from .tensor import NKIObject, NkiTensor, wrap
-from .tiles import tile_size
+from ...chip import dtypes
+from ...chip.memory import HBM, PSUM
+from ...errors import fail
+from ...indexing.index import moves
+from ...indexing.indirect import Indirect
+from ...isa import dma, dve, gpsimd, lower, rng
+from ...lint import level
+from ...loops import pyrange
+from ...machine import allocate, bodies
+from ...machine.context import current, machine
+from ...machine.interface import Machine
+from ...machine.limits import integer
+from ...machine.tensor import Tensor
+from ...trace.trace import NODE
+from ..constant import constant_tensor
+from ..public_names import offered, show_public_names_only
+from . import grids, math, refusals, tensor
+from . import tiles as tile_limits
+from .call import public, settled, strict
+from .create import create, is_hbm
+from .enums import BUFFERS, DataType, MemoryRegion
+from .names import NAMES
+from .registers import NkiScalar, VirtualRegister, held
+from .tensor import NkiTensor
 
 # -- data types: names -----------------------------------------------------------------------
 bool_, int8, int16, int32 = map(DataType, ("bool", "int8", "int16", "int32"))
@@ -84,12 +63,18 @@ def is_on_chip(buffer: Any) -> bool:
     return buffer in (MemoryRegion.sbuf, MemoryRegion.psum)
 
 
+# -- objects and limits ----------------------------------------------------------------------
+NKIObject, tile_size = tensor.NKIObject, tile_limits.tile_size
+NkiGrid, NkiTileGrid, NkiBlockGrid = grids.NkiGrid, grids.NkiTileGrid, grids.NkiBlockGrid
+tiles, blocks, empty_like = grids.tiles, grids.blocks, grids.empty_like
+alloc_tiles, alloc_blocks = grids.alloc_tiles, grids.alloc_blocks
+
 # -- creation --------------------------------------------------------------------------------
 
 
 @public
 def ndarray(
-    m: _Machine,
+    m: Machine,
     shape: Any,
     dtype: Any,
     buffer: Any = MemoryRegion.sbuf,
@@ -100,24 +85,24 @@ def ndarray(
 
     `address=(partition, byte)` places it on chip; such tensors may overlap.
     """
-    return _create(m, shape, dtype, buffer, name, address)
+    return create(m, shape, dtype, buffer, name, address)
 
 
-def _filled(m: _Machine, shape: Any, value: Any, dtype: Any, buffer: Any, name: str) -> NkiTensor:
-    t = _create(m, shape, dtype, buffer, name)
-    if t._t.kind is _HBM:
-        _dma.store(t._t, value)
+def _filled(m: Machine, shape: Any, value: Any, dtype: Any, buffer: Any, name: str) -> NkiTensor:
+    t = create(m, shape, dtype, buffer, name)
+    if t._t.kind is HBM:
+        dma.store(t._t, value)
     else:
-        whole = _dtypes.is_int(t._t.dtype) and float(value).is_integer()
-        _dve.memset(t._t.shape, int(value) if whole else value, t._t.dtype, dst=t._t)
-    if t._t.kind is _PSUM:
+        whole = dtypes.is_int(t._t.dtype) and float(value).is_integer()
+        dve.memset(t._t.shape, int(value) if whole else value, t._t.dtype, dst=t._t)
+    if t._t.kind is PSUM:
         m.memory.psum_filled.add(t._t.storage.id)
     return t
 
 
 @public
 def full(
-    m: _Machine,
+    m: Machine,
     shape: Any,
     fill_value: Any,
     dtype: Any,
@@ -130,7 +115,7 @@ def full(
 
 @public
 def zeros(
-    m: _Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
+    m: Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
 ) -> NkiTensor:
     """Create a tensor of zeros; in PSUM no matmul needs it, the first write overwrites."""
     return _filled(m, shape, 0, dtype, buffer, name)
@@ -138,7 +123,7 @@ def zeros(
 
 @public
 def ones(
-    m: _Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
+    m: Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
 ) -> NkiTensor:
     """Create a tensor of ones."""
     return _filled(m, shape, 1, dtype, buffer, name)
@@ -146,7 +131,7 @@ def ones(
 
 @public
 def zeros_like(
-    m: _Machine, x: Any, dtype: Any = None, buffer: Any = None, name: str = ""
+    m: Machine, x: Any, dtype: Any = None, buffer: Any = None, name: str = ""
 ) -> NkiTensor:
     """Create zeros with the shape (and dtype) of another tensor, in SBUF by default."""
     if not hasattr(x, "shape"):
@@ -156,60 +141,60 @@ def zeros_like(
 
 @public
 def rand(
-    m: _Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
-) -> _Tensor:
+    m: Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
+) -> Tensor:
     """Create a tile of uniform random numbers in [0, 1)."""
-    _refusals.seeded(m, m.here())
-    return _rng.rand(shape, dtype)
+    refusals.seeded(m, m.here())
+    return rng.rand(shape, dtype)
 
 
 @public
-def random_seed(m: _Machine, seed: Any) -> None:
+def random_seed(m: Machine, seed: Any) -> None:
     """Seed the random numbers with a (1, 1) tile."""
-    if not isinstance(seed, _Tensor):
-        raise _fail(
+    if not isinstance(seed, Tensor):
+        raise fail(
             "NKI-S09",
             "nl.random_seed takes a tile",
             given=f"{seed!r}",
             limit="a (1, 1) tile in SBUF or PSUM (neuronxcc.nki took an integer as well)",
         )
     m.launch.seeded = True
-    _rng.random_seed(seed)
+    rng.random_seed(seed)
 
 
 @public
-def shared_constant(m: _Machine, constant: Any) -> NkiTensor:
+def shared_constant(m: Machine, constant: Any) -> NkiTensor:
     """Make an HBM tensor out of a NumPy array, or of a .npy file."""
     a = np.load(constant) if isinstance(constant, str) else constant
-    return NkiTensor(_constant(m, a), MemoryRegion.shared_hbm)
+    return NkiTensor(constant_tensor(m, a), MemoryRegion.shared_hbm)
 
 
 @public
-def shared_identity_matrix(m: _Machine, n: Any, dtype: Any = uint8, dst: Any = None) -> Any:
+def shared_identity_matrix(m: Machine, n: Any, dtype: Any = uint8, dst: Any = None) -> Any:
     """Make an identity matrix in SBUF."""
-    size, dt = _integer(n, "n"), _dtypes.normalize(dtype)
+    size, dt = integer(n, "n"), dtypes.normalize(dtype)
     if dst is None:
-        dst = _allocate.create(m, (size, size), dt, _BUFFERS[MemoryRegion.sbuf])
-    host = _dtypes.from_host(np.eye(size), dt)
-    _dma.dma_copy(dst=dst, src=_allocate.input_tensor(m, host, "identity", mutable=False))
+        dst = allocate.create(m, (size, size), dt, BUFFERS[MemoryRegion.sbuf])
+    host = dtypes.from_host(np.eye(size), dt)
+    dma.dma_copy(dst=dst, src=allocate.input_tensor(m, host, "identity", mutable=False))
     return dst
 
 
 def ds(start: Any, size: Any) -> slice:
     """Return the slice start .. start + size."""
-    if not _moves(start) and _held(start) is not None:
-        raise _fail(
+    if not moves(start) and held(start) is not None:
+        raise fail(
             "NKI-N02",
             "nl.ds starts at a number that the kernel computes",
             limit="numbers of the host",
             hint="t.ap(pattern, scalar_offset=register, indirect_dim=...)",
         )
-    first = start if _moves(start) else _integer(start, "the start of nl.ds")
-    return slice(first, first + _integer(size, "the size of nl.ds"))
+    first = start if moves(start) else integer(start, "the start of nl.ds")
+    return slice(first, first + integer(size, "the size of nl.ds"))
 
 
 @public
-def expand_dims(m: _Machine, x: Any, axis: Any) -> _Tensor:
+def expand_dims(m: Machine, x: Any, axis: Any) -> Tensor:
     """Return a view with a dim of size 1 at `axis`."""
     return _tensor(x, "nl.expand_dims").expand_dims(axis)
 
@@ -221,25 +206,23 @@ def _range(name: str, doc: str) -> Callable[..., Any]:
     def function(start: Any, stop: Any = None, step: Any = 1) -> Any:
         for x in (start, stop):
             if isinstance(x, (VirtualRegister, NkiScalar)):
-                raise _fail(
+                raise fail(
                     "NKI-L03",
                     f"nl.{name} ends at a "
                     + ("register" if isinstance(x, VirtualRegister) else "scalar"),
                     limit="bounds that are known when the kernel is traced",
                     hint="nl.fori_loop(0, register, body)",
                 )
-        values = [
-            _integer(a, f"a bound of nl.{name}") for a in (start, stop, step) if a is not None
-        ]
+        values = [integer(a, f"a bound of nl.{name}") for a in (start, stop, step) if a is not None]
         if values[-1] == 0:
-            raise _fail(
+            raise fail(
                 "NKI-L03",
                 f"nl.{name} does not move",
                 given="step 0",
                 limit="a step that is not 0",
                 hint="range(start, stop, tile)",
             )
-        return _pyrange.unrolled(range(0, *values) if stop is None else range(*values))
+        return pyrange.unrolled(range(0, *values) if stop is None else range(*values))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
@@ -252,25 +235,25 @@ static_range = _range("static_range", "The same as range (deprecated).")
 
 
 def _value(x: Any, what: str) -> int:
-    at = _held(x)
-    return _integer(x, what) if at is None else at
+    at = held(x)
+    return integer(x, what) if at is None else at
 
 
 def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Iterator[VirtualRegister]:
     """Loop on the device; bounds may be registers. Deprecated since 0.6, gone in 0.7: fori_loop."""
-    m = _machine("nl.dynamic_range")
-    said = _level.in_run("dynamic_range", "nl.dynamic_range")
+    m = machine("nl.dynamic_range")
+    said = level.in_run("dynamic_range", "nl.dynamic_range")
     if said is not None:
         m.find(*said, m.here())
     lo, hi = (0, start) if stop is None else (start, stop)
-    by = _integer(step, "the step of nl.dynamic_range")
+    by = integer(step, "the step of nl.dynamic_range")
     if by < 1:
-        raise _fail("NKI-L03", "nl.dynamic_range has a step that is not positive", given=f"{by}")
+        raise fail("NKI-L03", "nl.dynamic_range has a step that is not positive", given=f"{by}")
     return _iterations(m, range(_value(lo, "a bound"), _value(hi, "a bound"), by))
 
 
-def _iterations(m: _Machine, values: range) -> Iterator[VirtualRegister]:
-    with _bodies.loop(m) as body:
+def _iterations(m: Machine, values: range) -> Iterator[VirtualRegister]:
+    with bodies.loop(m) as body:
         for i in values:
             body.begin(m)
             yield VirtualRegister(i, frozen=True)
@@ -281,14 +264,14 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, step: Any = 1) -> None
 
     `i` is a scalar since 0.7, and a register if a bound is one or before.
     """
-    m = _machine("nl.fori_loop")
+    m = machine("nl.fori_loop")
     registers = not m.dialect.scalars or any(isinstance(x, VirtualRegister) for x in (lower, upper))
     number: Callable[[int], Any] = VirtualRegister if registers else NkiScalar
-    _refusals.looped(m, m.here())
-    by = _integer(step, "the step of nl.fori_loop")
+    refusals.looped(m, m.here())
+    by = integer(step, "the step of nl.fori_loop")
     if by < 1:
-        raise _fail("NKI-L03", "nl.fori_loop has a step that is not positive", given=f"{by}")
-    with _bodies.loop(m) as body:
+        raise fail("NKI-L03", "nl.fori_loop has a step that is not positive", given=f"{by}")
+    with bodies.loop(m) as body:
         for i in range(_value(lower, "lower"), _value(upper, "upper"), by):
             body.begin(m)
             body_fun(number(i))
@@ -296,13 +279,13 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, step: Any = 1) -> None
 
 def while_loop(init: Any, body_fun: Callable) -> None:
     """Loop on the device while a register is not zero; body_fun(r) returns the next one."""
-    m = _machine("nl.while_loop")
-    _refusals.looped(m, m.here())
+    m = machine("nl.while_loop")
+    refusals.looped(m, m.here())
     r = init
-    with _bodies.loop(m) as body:
+    with bodies.loop(m) as body:
         while True:
             if not isinstance(r, VirtualRegister):
-                raise _fail(
+                raise fail(
                     "NKI-L03",
                     "nl.while_loop goes on without a register",
                     given=type(r).__name__,
@@ -318,16 +301,14 @@ def while_loop(init: Any, body_fun: Callable) -> None:
 @contextmanager
 def no_reorder() -> Iterator[None]:
     """Keep the order of the instructions inside, whatever their engines."""
-    m = _machine("nl.no_reorder")
+    m = machine("nl.no_reorder")
     m.flush()
     first, node = len(m.trace), m.core.node
     m.loops.ordered += 1
     yield
     m.loops.ordered -= 1
     m.flush()
-    mine = [
-        i for i in range(first, len(m.trace)) if m.trace.rows[m.trace.starts[i] + _NODE] == node
-    ]
+    mine = [i for i in range(first, len(m.trace)) if m.trace.rows[m.trace.starts[i] + NODE] == node]
     m.trace.edges += zip(mine, mine[1:])
 
 
@@ -335,8 +316,8 @@ def no_reorder() -> Iterator[None]:
 
 
 def _axis(axis: Any, what: str) -> None:
-    if _integer(axis, "an axis") != 0:
-        raise _fail(
+    if integer(axis, "an axis") != 0:
+        raise fail(
             "NKI-K06",
             f"{what} of axis {axis}",
             limit="axis 0: a kernel runs on one core or on two",
@@ -344,11 +325,11 @@ def _axis(axis: Any, what: str) -> None:
         )
 
 
-def _launched(what: str) -> _Machine | None:
+def _launched(what: str) -> Machine | None:
     """Return the machine; outside of kernels None where functions of nl said nothing: those of 0.1
     and 0.2 were names for a parser (AWS's kernels of then prepare constants with them on the host).
     """
-    return None if _current.get() is None and _level.older() else _machine(what)
+    return None if current.get() is None and level.older() else machine(what)
 
 
 def program_id(axis: Any = 0) -> int | None:
@@ -378,77 +359,77 @@ def program_ndim() -> int | None:
 
 
 @public
-def load(m: _Machine, src: Any, dtype: Any = None) -> _Tensor:
+def load(m: Machine, src: Any, dtype: Any = None) -> Tensor:
     """Load from HBM into a new SBUF tile."""
-    return _dma.load(src, dtype=dtype)
+    return dma.load(src, dtype=dtype)
 
 
 @public
-def store(m: _Machine, dst: Any, value: Any) -> None:
+def store(m: Machine, dst: Any, value: Any) -> None:
     """Store an SBUF tile into HBM."""
-    if getattr(dst, "kind", _HBM) is not _HBM:
-        raise _fail(
+    if getattr(dst, "kind", HBM) is not HBM:
+        raise fail(
             "NKI-M02",
             "nl.store writes HBM",
             given=f"dst {dst!r}",
             limit="nl.store(dst, value): dst in HBM, value a tile",
             hint="nisa.dma_copy(dst=out[...], src=tile); between tiles nisa.tensor_copy",
         )
-    if getattr(value, "kind", None) is _PSUM:
-        raise _fail(
+    if getattr(value, "kind", None) is PSUM:
+        raise fail(
             "NKI-M01",
             "nl.store of a tile in PSUM",
             given=f"value {value!r}",
             limit="DMA moves between HBM and SBUF",
             hint="nisa.tensor_copy(sbuf_tile, psum_tile) first",
         )
-    _dma.dma_copy(dst=dst, src=value) if isinstance(value, _Tensor) else _dma.store(dst, value)
+    dma.dma_copy(dst=dst, src=value) if isinstance(value, Tensor) else dma.store(dst, value)
 
 
 @public
-def load_transpose2d(m: _Machine, src: Any, dtype: Any = None) -> _Tensor:
+def load_transpose2d(m: Machine, src: Any, dtype: Any = None) -> Tensor:
     """Load a 2-D access of HBM transposed, by DMA, into a new SBUF tile."""
-    return _dma.load_transpose2d(src, dtype=dtype)
+    return dma.load_transpose2d(src, dtype=dtype)
 
 
 @public
 def gather_flattened(
-    m: _Machine, data: Any, indices: Any, axis: Any = 0, dtype: Any = None
-) -> _Tensor:
+    m: Machine, data: Any, indices: Any, axis: Any = 0, dtype: Any = None
+) -> Tensor:
     """Gather per partition along the flattened free dims."""
-    return _gpsimd.gather_flattened(data, indices, dtype=dtype)
+    return gpsimd.gather_flattened(data, indices, dtype=dtype)
 
 
 @public
-def broadcast_to(m: _Machine, x: Any, shape: Any, dtype: Any = None) -> _Tensor:
+def broadcast_to(m: Machine, x: Any, shape: Any, dtype: Any = None) -> Tensor:
     """Repeat dims of size 1 into a new tile of the same rank."""
     t = m.tile(x, "x")
-    dims = tuple(_integer(n, "a size") for n in shape)
+    dims = tuple(integer(n, "a size") for n in shape)
     if len(dims) != len(t.shape):
-        raise _fail(
+        raise fail(
             "NKI-S02",
             "nl.broadcast_to changes the rank",
             given=f"{t.shape} to {dims}",
             limit="as many dims; x.expand_dim(dim) adds one",
         )
-    return _lower.copy(m, m.broadcast(t, dims), dtype)
+    return lower.copy(m, m.broadcast(t, dims), dtype)
 
 
 @public
-def device_print(m: _Machine, print_prefix: Any, tensor: Any) -> None:
+def device_print(m: Machine, print_prefix: Any, tensor: Any) -> None:
     """Print a tensor; on the chip it goes into files."""
-    t = _settled(m, _tensor(tensor, "nl.device_print"))
+    t = settled(m, _tensor(tensor, "nl.device_print"))
     m.check_bounds(t)
     m.memory.unseen.add(t.settle().storage.id)
     if m.compute:
         m.catch_up()
-        print(f"{print_prefix} {t.shape} {_dtypes.name(t.dtype)} {t.kind}\n{t.settle().np}")
+        print(f"{print_prefix} {t.shape} {dtypes.name(t.dtype)} {t.kind}\n{t.settle().np}")
 
 
 def _tensor(x: Any, api: str) -> Any:
     """Return a tensor of the machine, or an access with a run-time offset; else raise."""
-    if not isinstance(x, (_Tensor, _Indirect)):
-        raise _fail(
+    if not isinstance(x, (Tensor, Indirect)):
+        raise fail(
             "NKI-M02",
             f"{api} takes a tensor",
             given=f"{type(x).__name__} {x!r}"[:60],
@@ -457,7 +438,7 @@ def _tensor(x: Any, api: str) -> Any:
     return x
 
 
-globals().update(_math.FUNCTIONS)
+globals().update(math.FUNCTIONS)
 for _plain in (
     affine_range,
     sequential_range,
@@ -483,19 +464,17 @@ for _plain in (
     globals()[_plain.__name__] = strict(f"nl.{_plain.__name__}", _plain)
 
 
-del public, strict  # no names of nl
-
-
 def __getattr__(name: str) -> Any:
     """Return a name of an older release; raise if it is not modelled or does not exist."""
     from .compat import NAMES
     from .versions import missing
 
     if name == "hbm":  # the compiler of 0.1 and 0.2 shares it between cores
-        return shared_hbm if _level.older() else private_hbm
+        return shared_hbm if level.older() else private_hbm
     if name in NAMES:
         return NAMES[name]
     raise missing("nl", name, globals())
 
 
-_ = NKIObject, NkiGrid, NkiTileGrid, NkiBlockGrid, wrap, tile_size, _assign  # re-exported
+__all__ = offered(NAMES["nl"], globals())
+show_public_names_only(__name__)

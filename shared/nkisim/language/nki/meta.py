@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..public_names import show_public_names_only
 from . import constants as tensor
 
 __all__ = ["tensor"]
+show_public_names_only(__name__)
