@@ -78,7 +78,7 @@ def quicker(core: hw.NeuronCore, by: float) -> Iterator[tuple[str, hw.NeuronCore
 def one_by_one(plan: Schedule, core: hw.NeuronCore, dge: bool) -> float:
     """Return the microseconds of all instructions of a schedule if nothing overlaps."""
     t, total = core.timing, 0.0
-    count = np.bincount(plan.deps.kind, minlength=len(plan.works)).tolist()
+    count = np.bincount(plan.deps.spec, minlength=len(plan.works)).tolist()
     for n, w, x in zip(count, plan.works, plan.transfers):
         if w is not None:
             table = t.act_table_us if w.table else 0.0

@@ -132,7 +132,7 @@ def test_a_command_that_is_not_run_has_programs_files_and_flags_that_exist(page,
         if module == "pytest":
             assert (ROOT / words[3]).is_file(), f"there is no {words[3]}"
             return None
-        assert module in ("nkisim", "labkit", "classroom"), f"nobody checks {module}"
+        assert module in ("nkisim", "labkit", "classroom"), f"no one checks {module}"
         if module == "classroom":
             pytest.importorskip("boto3", reason="infra's programs need the extra infra")
         flags_exist(words[4:], help_of(ROOT, "-m", module, words[3]))
@@ -156,7 +156,7 @@ def test_a_command_that_is_not_run_has_programs_files_and_flags_that_exist(page,
     elif program == "pip":
         packages(words[1:])
     else:
-        assert program in FOREIGN, f"nobody checks {program}"
+        assert program in FOREIGN, f"no one checks {program}"
         for word in words[1:]:
             if program == "cp" and not word.startswith("~"):
                 assert (ROOT / word).is_file(), f"there is no {word}"
@@ -196,7 +196,7 @@ def playbook(words: tuple[str, ...]) -> None:
             name = word.partition("=")[0]
             assert re.search(rf"\b{name.replace('_', '[-_]')}\b", known), f"no option {name}"
         if word.startswith("-"):
-            assert word in ("-e", "--check", "--limit"), f"nobody checks {word}"
+            assert word in ("-e", "--check", "--limit"), f"no one checks {word}"
 
 
 @pytest.mark.parametrize(

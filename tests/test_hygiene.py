@@ -114,7 +114,7 @@ def test_labkit_uses_the_public_door_of_nkisim():
         assert not any(n.startswith("nkisim.") for n in imports(path)), path.name
 
 
-def test_nobody_imports_a_lab():
+def test_no_one_imports_a_lab():
     for path in (ROOT / "shared").rglob("*.py"):
         assert not any(n.split(".")[0] == "labs" for n in imports(path)), path.name
 

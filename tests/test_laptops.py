@@ -222,7 +222,7 @@ def test_the_memory_of_this_machine_is_known():
 
 
 @pytest.mark.parametrize("windows", [True, False])
-def test_a_file_that_somebody_reads_is_replaced_when_he_is_done(windows, tmp_path, monkeypatch):
+def test_a_file_that_someone_reads_is_replaced_when_he_is_done(windows, tmp_path, monkeypatch):
     from labkit import files
 
     new, old = tmp_path / "new", tmp_path / "old"

@@ -112,7 +112,7 @@ class Cluster(Setting):
         """Make the stand-in devices of a node, open as the driver's are."""
         first = TERMINALS + DEVICES * sorted(self.hosts).index(name)
         # Sandboxes mount a /proc of their own, which the kernel grants only who sees a whole one,
-        # and forbid themselves more namespaces there, where systemd-nspawn lets nobody write.
+        # and forbid themselves more namespaces there, where systemd-nspawn lets no one write.
         self.hosts[name].ssh(
             "sudo mkdir -p /run/proc && sudo mount -t proc proc /run/proc"
             " && sudo mount --bind /run/proc/sys/user /proc/sys/user"

@@ -26,7 +26,7 @@ FILTERS = {
 
 
 def free_ports(n: int) -> list[int]:
-    """Return ports of this machine that nobody listens at."""
+    """Return ports of this machine that no one listens at."""
     sockets = [socket.socket() for _ in range(n)]
     for s in sockets:
         s.bind(("127.0.0.1", 0))

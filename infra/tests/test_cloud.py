@@ -76,7 +76,7 @@ def test_guards_are_there_before_each_machine_and_name_it_after(
     ]
 
 
-def test_what_somebody_opened_by_hand_is_said_at_each_provision(
+def test_what_someone_opened_by_hand_is_said_at_each_provision(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
     ec2 = boto3.client("ec2", region_name="us-east-2")
@@ -141,7 +141,7 @@ def test_a_student_more_or_less_is_one_students_resources_more_or_less(
     assert sorted(r["id"] for r in cloud.leftovers()) == sorted(r["id"] for r in before)
 
 
-def test_a_truncated_roster_terminates_nobody_without_a_second_yes(
+def test_a_truncated_roster_terminates_no_one_without_a_second_yes(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
     folder.write(10)

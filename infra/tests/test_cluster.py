@@ -60,7 +60,7 @@ class Lab:
         self.head, self.other = (nodes.hosts[n] for n in ("node-01", "node-02"))
 
     def options(self) -> list[str]:
-        """Return the -e options: what stands in, and a quick guard that stops nobody."""
+        """Return the -e options: what stands in, and a quick guard that stops no one."""
         more = {
             **stand_ins(self.nodes),
             "cluster_home_server": "",
@@ -168,7 +168,7 @@ def test_a_cluster_from_class_yml_and_the_roster_twice(
     assert "sbatch --gpus=1" in page and f"HostName {lab.head.ip}" in page and "User ada" in page
 
 
-def test_nobody_opens_anothers_core(lab: Lab) -> None:
+def test_no_one_opens_anothers_core(lab: Lab) -> None:
     """Eight jobs on eight cores at once: each opens its own and no other."""
     jobs = {}
     for k in range(2 * DEVICES):

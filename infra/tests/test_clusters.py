@@ -108,7 +108,7 @@ def test_the_nodes_are_guarded_as_other_machines_are(
     mark = len(cloud.log())
     again = classroom("provision", shared.file)
     assert again["exit_code"] == 0 and cloud.writes(mark) == []
-    # Somebody leaves, somebody comes: no machine does.
+    # Someone leaves, someone comes: no machine does.
     shared.write(["ada", "bea", "gina"])
     mark = len(cloud.log())
     classroom("provision", shared.file)

@@ -80,7 +80,7 @@ def test_its_playbooks_run_by_name_from_anywhere(
     out = run([*play, f"{NAME}.stop"], env, tmp_path)
     assert "1 of 1 machines are stopped" in out
     out = run([*play, f"{NAME}.configure"], env, tmp_path)
-    assert "idle_guard" not in out, "nobody runs; the roles were found all the same"
+    assert "idle_guard" not in out, "no one runs; the roles were found all the same"
 
 
 def test_what_is_installed_here_is_what_is_pinned() -> None:

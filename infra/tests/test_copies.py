@@ -343,7 +343,7 @@ def test_where_a_zone_is_full_the_work_moves_to_another(
     alice.stop()
     was = tree(alice.home / "labs")
     bob.run()
-    bob.stop(last=False)  # it crashed: nobody knows what it did after its last copy
+    bob.stop(last=False)  # it crashed: no one knows what it did after its last copy
     full(cloud, alice)
     told = classroom("start", folder.file)
     assert told["exit_code"] == 1 and "no free machine" in " ".join(told["lines"])
@@ -365,7 +365,7 @@ def test_where_a_zone_is_full_the_work_moves_to_another(
     assert new.id != alice.id and tree(new.home / "labs") == was
 
 
-def test_without_copies_nobody_is_moved(
+def test_without_copies_no_one_is_moved(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
     classroom("provision", folder.file)

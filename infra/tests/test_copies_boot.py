@@ -274,7 +274,7 @@ def test_a_tick_copies_and_a_shutdown_has_the_last_word_and_a_new_machine_gets_i
     wanted["labs/vecadd/kernels.py"] = write(host, "vecadd/kernels.py")
     wanted["labs/new.py"] = write(host, "new.py")
     before = time.time()
-    planned = host.ssh(  # from then on nobody else logs in
+    planned = host.ssh(  # from then on no one else logs in
         "sudo systemctl start trainium-night.service; cat /run/systemd/shutdown/scheduled;"
         " sudo systemctl poweroff",  # what it does at its time
         check=False,
@@ -318,6 +318,6 @@ def test_a_spot_machine_copies_before_it_is_taken(place: tuple[Setting, copies.F
     end = time.monotonic() + 90
     while not machine.said() and time.monotonic() < end:
         time.sleep(0.5)
-    host.kill()  # AWS waits for nobody
+    host.kill()  # AWS waits for no one
     Metadata.taken.clear()
     assert machine.said()["student"] == "alice" and machine.kept() == wanted

@@ -52,7 +52,7 @@ def test_a_drill_finds_guards_that_aws_refuses(
     assert any("No drill" in line for line in classroom("provision", folder.file)["lines"])
 
 
-def test_a_transcript_that_may_be_given_away_names_nobody(
+def test_a_transcript_that_may_be_given_away_names_no_one(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
     steps = [

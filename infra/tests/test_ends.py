@@ -54,7 +54,7 @@ def person(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Person:
-    """Return somebody at a terminal, before a class of two."""
+    """Return someone at a terminal, before a class of two."""
     return Person(folder, cloud, monkeypatch, capsys)
 
 

@@ -1,4 +1,4 @@
-"""Exports that went through a spreadsheet, a browser or somebody's hands before they got here."""
+"""Exports that went through a spreadsheet, a browser or someone's hands before they got here."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_student_who_drops_and_comes_back_has_the_same_id_and_key(tmp_path: Pa
     assert gone["dropped"] == ["mu-ng"] and merge(tmp_path, CANVAS)["new"] == ["mu-ng"]
 
 
-def test_a_quote_too_many_in_the_roster_loses_nobody(tmp_path: Path) -> None:
+def test_a_quote_too_many_in_the_roster_loses_no_one(tmp_path: Path) -> None:
     """Read loosely, the cell of ada's key would end at the end of the file, and its first two words
     are a good key: bob, and his machine, would be gone."""
     file = tmp_path / "roster.csv"

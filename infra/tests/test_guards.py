@@ -1,4 +1,4 @@
-"""Guards that act, not guards that exist: roles, refusals that nobody is told of, budgets that are
+"""Guards that act, not guards that exist: roles, refusals that no one is told of, budgets that are
 blind or act once, least privilege, organisations that deny regions."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TAGS = ["trainium-labs:class", "trainium-labs:budget"]
 
 
 def guard_policy(change: Callable[[dict[str, Any]], None]) -> None:
-    """Change the policy of the guards' role, as somebody else in the account might."""
+    """Change the policy of the guards' role, as someone else in the account might."""
     iam = boto3.client("iam")
     policy = iam.get_role_policy(RoleName="trainium-labs.lab.guard", PolicyName="guard")
     document = policy["PolicyDocument"]
@@ -121,7 +121,7 @@ def test_status_tells_what_the_alarms_did(
     seen, problems = told()
     assert cloud.running() == [] and problems == []
     assert seen["status"] == "Success" and "ec2:stop" in seen["answer"] and seen["at"]
-    # Somebody deletes the role that CloudWatch acts with: the alarm fires, and nothing stops.
+    # Someone deletes the role that CloudWatch acts with: the alarm fires, and nothing stops.
     boto3.client("iam").delete_role(RoleName="AWSServiceRoleForCloudWatchEvents")
     classroom("start", folder.file)
     cloud.post("advance", seconds=50 * 60)
@@ -251,7 +251,7 @@ def test_a_student_over_budget_is_stopped_by_aws_if_the_class_asks_for_it(
     assert stops == ["trainium-labs.lab.owner.alice"] and cloud.running() == []
     classroom("start", folder.file, limit=["bob"])
     cloud.post("advance", seconds=3600)
-    assert len(cloud.running()) == 1, "nobody else is stopped"
+    assert len(cloud.running()) == 1, "no one else is stopped"
     mark = len(cloud.log())
     folder.write(budget={**money, "stop_each": False})
     classroom("provision", folder.file)

@@ -457,7 +457,7 @@ def test_the_examples_of_the_roles_readmes_configure_a_machine_without_a_class(
 
 
 def test_a_machine_that_was_only_born_guards_itself(folder: ClassFolder, setting: Setting) -> None:
-    """User data applied as cloud-init would, on a booted host that nobody configured."""
+    """User data applied as cloud-init would, on a booted host that no one configured."""
     setting.close()
     setting.boot({"fresh": "127.0.77.1"})
     host = setting.hosts["fresh"]

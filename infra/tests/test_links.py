@@ -263,7 +263,7 @@ def test_the_host_key_is_the_one_that_the_machine_printed(made: Class) -> None:
     assert base64.b64decode(facts["host_key"].split()[1]).endswith(wanted)
     known = (made.folder.path / "out/lab/known_hosts").read_text()
     assert f"{facts['machine']} {facts['host_key']}" in known
-    # somebody else has answered before
+    # someone else has answered before
     path = made.folder.path / "out/lab/known_hosts"
     path.write_text(known.replace(facts["host_key"], "ssh-ed25519 AAAAC3other"))
     told = made.classroom("pages", made.folder.file)["warnings"]

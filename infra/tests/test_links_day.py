@@ -51,7 +51,7 @@ def spend(cloud: LabCloud, hours: float) -> None:
 def test_the_cap_stops_one_machine_and_the_staff_can_raise_it(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
-    """$3 buy two hours; alice has $2 more. Nobody runs over their cap, nor starts over it."""
+    """$3 buy two hours; alice has $2 more. No one runs over their cap, nor starts over it."""
     folder.write(
         ["alice", "bob"],
         my="lambda",

@@ -94,7 +94,7 @@ def test_a_gradescope_export_brings_staff_with_their_roles(tmp_path: Path) -> No
     assert merge(tmp_path, whole)["new"] == []
 
 
-def test_who_is_known_keeps_id_and_key_and_the_dropped_stay_until_somebody_says_so(
+def test_who_is_known_keeps_id_and_key_and_the_dropped_stay_until_someone_says_so(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "roster.csv").write_text(

@@ -99,7 +99,7 @@ def test_a_role_with_every_permission_can_do_what_guards_do_and_no_more(staff: L
     ec2.stop_instances(InstanceIds=[own])
 
 
-def test_foreign_roles_are_passed_to_nobody(staff: LabCloud) -> None:
+def test_foreign_roles_are_passed_to_no_one(staff: LabCloud) -> None:
     admin = f"arn:aws:iam::{ACCOUNT}:role/admin"
     target = {"Arn": "arn:aws:scheduler:::aws-sdk:iam:createUser", "RoleArn": admin, "Input": "{}"}
     refused(

@@ -100,7 +100,7 @@ def test_a_hundred_days_cost_what_was_planned_and_end(
     assert 0.6 <= idle_each <= 0.85, "10 + 30 minutes after the boot, each of 99 days"
     assert after[ids["away"]] == before[ids["away"]]
     assert cloud.running() == []
-    ec2.start_instances(InstanceIds=[ids["away"]])  # somebody starts one an hour before the end
+    ec2.start_instances(InstanceIds=[ids["away"]])  # someone starts one an hour before the end
     term.until(first + dt.timedelta(days=100), "09:00")
     kinds = {r["kind"] for r in cloud.leftovers()}
     assert not kinds & {

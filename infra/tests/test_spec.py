@@ -270,7 +270,7 @@ def test_a_pinned_sdk_is_not_the_latest_one() -> None:
     found = sdk.pick_image(both, query)
     assert found is not None and found["ImageId"] == "ami-20261021"
     assert sdk.pick_image(both[1:], query) is None
-    assert sdk.pick_image([image("20261215", "nothing said")], query) is None, "nobody can know"
+    assert sdk.pick_image([image("20261215", "nothing said")], query) is None, "no one can know"
 
 
 @pytest.mark.parametrize("name", ["sudo", "lp", "neuron", "docker", "systemd-network", "node-01"])

@@ -38,7 +38,7 @@ def instances(cloud: LabCloud) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", ["nki-*", "*", "nki-?", "", "nki fall", "Lab"])
-def test_a_name_with_wildcards_ends_nobody(
+def test_a_name_with_wildcards_ends_no_one(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom, name: str
 ) -> None:
     folder.write(name="nki-fall")
@@ -317,7 +317,7 @@ def sees_late(region: str) -> bool:
 
 
 def is_refused(_: str) -> bool:
-    """Say whether somebody without a policy may do nothing."""
+    """Say whether someone without a policy may do nothing."""
     try:
         boto3.client("iam").create_user(UserName="x")
     except ClientError as error:

@@ -17,7 +17,7 @@ Classroom = Callable[..., dict[str, Any]]
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, what: Callable[[], Any]) -> None:
-    """Let somebody else do something in the moment before machines are launched."""
+    """Let someone else do something in the moment before machines are launched."""
     launch, done = provision.launch.launch, []
 
     def later(*args: Any) -> Any:
@@ -59,7 +59,7 @@ def test_a_teardown_during_a_provision_is_noticed(
     assert cloud.leftovers() == []
 
 
-def test_what_somebody_has_made_by_hand_is_named_before_its_owner_is_forgotten(
+def test_what_someone_has_made_by_hand_is_named_before_its_owner_is_forgotten(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
     folder.write(["alice", "bob"])

@@ -5,9 +5,9 @@ The AWS SDK wins wherever it is installed; without it the simulator answers to t
 line, the start-up hook) has to call. It imports nothing heavy: the facade, and NumPy with it, is
 loaded when a program first imports `neuronxcc.nki`.
 
-Two finders share the work. One stands last in `sys.meta_path` and serves `neuronxcc` if nobody
-else did. One stands first; unless NKI_BACKEND=sim it serves nothing and only refuses what would
-otherwise be half a package (see `_First`). For `nki` the rule is the same, but that neither a
+Two finders share the work. One stands last in `sys.meta_path` and serves `neuronxcc` if no
+other finder did. One stands first; unless NKI_BACKEND=sim it serves nothing and only refuses what
+would otherwise be half a package (see `_First`). For `nki` the rule is the same, but that neither a
 folder without a package nor the placeholder of that name on PyPI (0.0.1) counts as the SDK.
 """
 

@@ -53,7 +53,7 @@ def _operand(o: Operand) -> dict[str, Any]:
     return {
         "name": o.name,
         "role": o.role,
-        "form": o.form,
+        "form": o.takes,
         "dtype": next(taken, ""),
         "numbers": o.numbers is True,
         "optional": o.optional,

@@ -135,7 +135,7 @@ _PAIRS: dict[str, dict[str, Attack]] = {
     ),
     "turn_by_dma_of_halves": _pair(
         "swap",
-        "let DMAs transpose the halves of float32, of which each lies apart",
+        "let DMAs transpose the halves of float32, each on its own",
         "v = x.view(nl.bfloat16).reshape((512, 512, 2))\nfor c in nl.affine_range(4):\n"
         "    u = tile((128, 1024), nl.bfloat16)\n    for h in nl.static_range(2):\n"
         "        u[0:128, h:1024:2] = nisa.dma_transpose("
@@ -501,7 +501,7 @@ _PAIRS: dict[str, dict[str, Attack]] = {
     ),
     "two_programs": _pair(
         "swap",
-        "have two programs do it, of which each could do half",
+        "have two programs do what each could do half of",
         HONEST["beta1"]["swap"],
         "",
         below="\n\nKERNEL = KERNEL[2]",

@@ -401,7 +401,7 @@ _PAIRS: dict[str, dict[str, Attack]] = {
     ),
     "store_in_pairs": _both(
         "zeros",
-        "store float32 as int8, of which there are four",
+        "store float32 as four int8",
         "t = nisa.memset((128, 2048), 0.0, x.dtype)\nnl.store(out.view(nl.int8), t.view(nl.int8))",
         "t = tile(x.shape, x.dtype)\nnisa.memset(t, 0.0)\n"
         "nisa.dma_copy(dst=out.view(nl.int8), src=t.view(nl.int8))",

@@ -219,7 +219,7 @@ def test_from_verdicts_to_the_page(tmp_path, monkeypatch, capsys, key):
 
 
 def test_who_has_left_or_lost_a_grade_is_said(tmp_path, monkeypatch, capsys, key):
-    """Entries and verdicts of before stay; nobody would look for them."""
+    """Entries and verdicts of before stay; no one would look for them."""
     monkeypatch.setenv("LABKIT_LABS", str(small_lab(tmp_path)))
     subs = hand_in(tmp_path / "subs", staff=SOLVED, ann=SOLVED + "# 1\n", bob="x = 1\n")
     make = [

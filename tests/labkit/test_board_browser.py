@@ -1,4 +1,4 @@
-"""The live board in a real browser: it renews itself and leaves what somebody set as it was."""
+"""The live board in a real browser: it renews itself and leaves what someone set as it was."""
 
 from __future__ import annotations
 

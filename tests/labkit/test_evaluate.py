@@ -252,7 +252,7 @@ def test_an_error_of_another_order_is_told(tmp_path):
     assert result.status == FAILED and "another order" in result.text
 
 
-def test_loops_that_keep_the_order_pass_and_so_does_what_somebody_has_looked_at(tmp_path):
+def test_loops_that_keep_the_order_pass_and_so_does_what_someone_has_looked_at(tmp_path):
     for body in (
         NEIGHBOUR.replace("affine", "sequential"),
         NEIGHBOUR.replace("COMMENT", "nkisim: ignore[NKI-L02] shown on purpose"),

@@ -81,7 +81,7 @@ def test_a_queue_that_loses_a_job_gives_the_same(vecadd, queue):
     assert run(subs, two, "--scheduler", "slurm:grading", "--jobs", "1") == 0
     thread.join()
     assert cancelled and files(one) == files(two)
-    # nobody else on the cluster may talk to the scheduler; nothing is left of the keys or the jobs
+    # no one else on the cluster may talk to the scheduler; nothing is left of the keys or the jobs
     assert "tls://" in script[0] and "--tls-key" in script[0]
     assert not list((two / "private").glob("keys-*"))
     for _ in range(100):

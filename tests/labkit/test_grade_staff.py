@@ -230,7 +230,7 @@ def git(folder, *args, given=""):
 
 
 def test_a_repository_that_lists_itself_without_end_is_refused(tmp_path, monkeypatch):
-    """Eleven objects, of which a list of the files would have 10,000,000,000 lines."""
+    """Eleven objects whose list of files would have 10,000,000,000 lines."""
     repo = hand_in(tmp_path / "subs", ann=SOLVED) / "bomb.git"
     git(tmp_path, "init", "-q", "--bare", str(repo))
     what, id = "100644 blob", git(repo, "hash-object", "-w", "--stdin", given="x")

@@ -331,7 +331,7 @@ def test_the_filter_is_one_for_each_machine():
     )
 
 
-def test_a_submission_that_waits_to_be_judged_is_nobody_elses_to_read(tmp_path):
+def test_a_submission_that_waits_to_be_judged_is_no_one_elses_to_read(tmp_path):
     (tmp_path / "kernels.py").write_text("x = 1")
     student = sandbox.Student(tmp_path, "none")
     try:
@@ -345,7 +345,7 @@ def test_another_user_must_not_be_able_to_read_the_lab(tmp_path):
     tmp_path.chmod(0o755)
     for folder in tmp_path.parents:
         if not folder.stat().st_mode & 1:
-            pytest.skip("this test's folder is nobody else's")
+            pytest.skip("this test's folder is no one else's")
     with pytest.raises(SpecError, match="chmod -R go-rwx"):
         sandbox.keep_from("user", tmp_path)
     sandbox.keep_from("bubblewrap", tmp_path)

@@ -89,7 +89,7 @@ def test_no_kernel_outlives_its_tester(lab, end):
         tester.wait()
 
 
-def test_a_kernel_ends_when_nobody_holds_the_other_end_of_the_pipe(lab):
+def test_a_kernel_ends_when_no_one_holds_the_other_end_of_the_pipe(lab):
     """What works on every platform: here the parent lives on, and only the pipe is closed."""
     job = job_of(
         Case("c", "k", "same", (Tensor((4, 4)),)),

@@ -97,7 +97,7 @@ def hold(names, tmp_path, monkeypatch):
         assert "<script" not in page.read_text("utf-8")
     for page in (tmp_path / "out" / "reports").glob("*.md"):
         assert "\n<script" not in page.read_text("utf-8")
-    # what a kernel raises or prints about hidden cases is in nobody's report
+    # what a kernel raises or prints about hidden cases is in no one's report
     for verdict in verdicts.values():
         for case in verdict["cases"]:
             assert not case["hidden"] or "STOLEN" not in json.dumps(case)

@@ -70,7 +70,7 @@ def test_shapes_that_no_handout_has(shape):
 
 def test_image_wider_than_sbuf_is_cut_into_panels():
     got = check(images(1, 128, 128, 3, 5, 12000))
-    loads = [k for k in got.trace.kinds if k.row.name == "dma_copy"]
+    loads = [k for k in got.trace.op_specs if k.row.name == "dma_copy"]
     assert (
         max(
             max(p.shape[2] for p in k.operands if len(p.shape) == 3)
@@ -104,7 +104,7 @@ def test_first_kernel_is_the_second_without_pooling():
 
 def work_of(got):
     """Return the number of matmuls and the columns that stream through the Tensor Engine."""
-    kinds = got.trace.kinds
+    kinds = got.trace.op_specs
     matmuls = [
         (kinds[k], n) for k, n in got.trace.counts().items() if kinds[k].row.name == "nc_matmul"
     ]

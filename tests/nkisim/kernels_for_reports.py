@@ -62,7 +62,7 @@ def nothing(a):
 
 @nki.jit
 def reads_nothing(a):
-    """Store a tile of which half was never written."""
+    """Store a tile whose second half was never written."""
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
     tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
     tile[0:64] = nl.load(a[0:64])

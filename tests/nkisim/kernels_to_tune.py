@@ -70,7 +70,7 @@ def with_words(x, how="add", dtype=nl.float32):
 
 
 @nki.jit
-def reads_what_nobody_wrote(x, width=64):
+def reads_what_no_one_wrote(x, width=64):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(x.shape[0] // 128):
         for j in nl.affine_range(x.shape[1] // width):

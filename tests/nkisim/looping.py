@@ -31,7 +31,7 @@ def record(kernel, *args, every_iteration, compute=False, **kwargs):
         "storages": t.storages.data,
         "nodes": (t.node_parent, t.node_loop, t.node_iter),
         "loops": (t.loop_kind, t.loop_line),
-        "kinds": [(k.row.name, k.operands, k.accumulate) for k in t.kinds],
+        "kinds": [(k.row.name, k.operands, k.accumulate) for k in t.op_specs],
         "lines": list(map(str, t.lines)),
         "findings": list(map(str, got.findings)),
         "open": got.machine.loops.open,
@@ -66,7 +66,7 @@ def same(kernel, *args, computes=(True, False), **kwargs):
 
 
 def count(monkeypatch):
-    """Return a list to which each loop is added all iterations of which followed from the first."""
+    """Return a list; a loop is added to it if all its iterations followed from the first."""
     done = []
     for kind in (loops.Extrapolation, loops.WithValues):
 

@@ -43,7 +43,7 @@ UNARY: dict[str, Callable] = {
     "copy": lambda a: a,
 }
 REDUCED = {"add": np.sum, "maximum": np.max, "minimum": np.min}
-LARGEST = 1 << 22  # of which float32 has every sum of two
+LARGEST = 1 << 22  # float32 holds every sum of two such numbers
 
 
 class Step(NamedTuple):

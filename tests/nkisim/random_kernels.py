@@ -265,7 +265,7 @@ def _new_body(kernel: Kernel) -> tuple[Callable, list[str], list[np.ndarray]]:
 
 
 def _in_loop(kernel: Kernel, body: Callable, change: str) -> Any:
-    """Return the kernel: the body in a loop, of which each iteration takes and stores its part."""
+    """Return the kernel: the body in a loop; each iteration takes and stores its part."""
     n, is_old = len(kernel.trials), kernel.dialect == "beta1"
     lang: Any = old_nl if is_old else nl
 
@@ -566,7 +566,7 @@ class Counts:
 
 
 def rows_without_kernels() -> set[str]:
-    """Return the rows of the table of which no kernels are made."""
+    """Return the rows of the table that no kernels are made of."""
     return set(ROWS) - {s.row for s in SPECS} - {r.name for r in NKI_ROWS}
 
 

@@ -94,7 +94,7 @@ def everything() -> list[dict[str, Any]]:
 
 
 def plant(region: str) -> dict[str, str]:
-    """Put things of somebody else into a region: teardown must not touch them."""
+    """Put things of someone else into a region: teardown must not touch them."""
     ec2 = ec2_backends[ACCOUNT][region]
     volume = ec2.create_volume(size=10, zone_name=f"{region}a")
     address = ec2.allocate_address("vpc")

@@ -291,7 +291,7 @@ def control(what: str, j: dict[str, Any]) -> Any:
         return WORLD.events[j.get("since", 0) :]
     elif what == "advance":
         return clock.advance(j["seconds"])
-    elif what == "until":  # somebody waits until then; others may have waited longer already
+    elif what == "until":  # someone waits until then; others may have waited longer already
         with WORLD.lock:
             return clock.advance(max(0.0, j["at"] - WORLD.now().timestamp()))
     elif what == "state":

@@ -24,7 +24,7 @@ def next_minute(after: dt.datetime) -> dt.datetime:
 
 
 def look(now: dt.datetime) -> None:
-    """Judge every running machine, if somebody wants to know and a minute is full."""
+    """Judge every running machine, if someone wants to know and a minute is full."""
     if not WORLD.watching or now.second or now.microsecond:
         return
     seen = WORLD.watched

@@ -83,7 +83,7 @@ def check_writeup(path: Path, results: Iterable[Path], lab: str) -> list[str]:
         for match in _LOOSE.finditer(plain):
             if match.span(1) not in quoted and not line.lstrip().startswith("|"):
                 found.append(
-                    f"{place}: {match.group()} of which case? Write (CASE, TARGET) after "
+                    f"{place}: {match.group()} for which case? Write (CASE, TARGET) after "
                     "it, such as (transpose_1024x512, trn2); a figure that you worked "
                     f"out yourself goes between backticks: `{match.group()}`"
                 )

@@ -96,7 +96,7 @@ def _advise(facts: Facts, latency_us: float) -> list[Advice]:
         if (s := _whole(list(c.find(facts)))) and s.most >= LEAST_SHARE * latency_us
     ]
     signs.sort(key=lambda found: -found[1].most)
-    tries = max(MOST, min(TRIES, INSTRUCTIONS // max(1, len(facts.kind))))
+    tries = max(MOST, min(TRIES, INSTRUCTIONS // max(1, len(facts.spec))))
     found: list[tuple[float, Cause, Sign]] = []
     for cause, sign in signs[:tries]:
         if len(found) > MOST and sign.most < sorted(f[0] for f in found)[-MOST]:

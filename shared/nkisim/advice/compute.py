@@ -19,25 +19,25 @@ NAMES = {"vector": "Vector", "scalar": "Scalar", "gpsimd": "GpSimd", "tensor": "
 TENSOR = ENGINES.index("tensor")
 
 
-def _matmul(kind: OpSpec) -> bool:
-    return kind.engine == "tensor"
+def _matmul(spec: OpSpec) -> bool:
+    return spec.engine == "tensor"
 
 
-def _moving(kind: OpSpec) -> int:
+def _moving(spec: OpSpec) -> int:
     """Return the columns that a matmul streams."""
-    p = kind.operands[-1]
+    p = spec.operands[-1]
     return p.elements // p.shape[0]
 
 
 def _signs(
     facts: Facts, hw: NeuronCore, wanted: np.ndarray
 ) -> Iterator[tuple[int, float, int, np.ndarray]]:
-    """Yield (line, time that another chip would save, most frequent kind, instructions)."""
+    """Yield (line, time that another chip would save, most frequent spec, instructions)."""
     saves = np.where(wanted, facts.cheaper(hw), 0.0)
-    mine = np.flatnonzero(saves[facts.kind] > 0.0)
+    mine = np.flatnonzero(saves[facts.spec] > 0.0)
     for line, some in facts.by_line(mine):
-        kinds = facts.kind[some]
-        yield line, float(saves[kinds].sum()), int(np.bincount(kinds).argmax()), some
+        specs = facts.spec[some]
+        yield line, float(saves[specs].sum()), int(np.bincount(specs).argmax()), some
 
 
 def _on(facts: Facts, engine: str) -> np.ndarray:
@@ -46,7 +46,7 @@ def _on(facts: Facts, engine: str) -> np.ndarray:
 
 def _again(facts: Facts, sign: Sign, hw: NeuronCore) -> float:
     """Return the body if a line's instructions cost what they do on another chip."""
-    engine = {id(k): e for k, e in zip(facts.kinds, facts.plan.engines)}
+    engine = {id(k): e for k, e in zip(facts.op_specs, facts.plan.engines)}
     return facts.without(instrs=sign.instrs, work=lambda k, w: cost.work(k, hw, engine[id(k)]))
 
 
@@ -59,7 +59,7 @@ def _one_pass(facts: Facts) -> NeuronCore:
 
 def wide(facts: Facts) -> Iterator[Sign]:
     """Matmuls of float32."""
-    wanted = _on(facts, "tensor") & ~np.array([is_transpose(k) for k in facts.kinds] or [False])
+    wanted = _on(facts, "tensor") & ~np.array([is_transpose(k) for k in facts.op_specs] or [False])
     for line, most, _, some in _signs(facts, _one_pass(facts), wanted):
         yield Sign(line, most, {"passes": facts.hw.timing.pe_wide_passes}, some)
 
@@ -76,8 +76,8 @@ def _free_loads(facts: Facts) -> NeuronCore:
 def reloads(facts: Facts) -> Iterator[Sign]:
     """Matmuls that load the stationary operand for longer than they stream the moving one."""
     for line, most, n, some in _signs(facts, _free_loads(facts), _on(facts, "tensor")):
-        kind = facts.kinds[n]
-        stationary = kind.operands[kind.outputs]
+        spec = facts.op_specs[n]
+        stationary = spec.operands[spec.outputs]
         apart = stationary.strides[-1]
         yield Sign(
             line,
@@ -85,7 +85,7 @@ def reloads(facts: Facts) -> Iterator[Sign]:
             {
                 "rows": stationary.shape[0],
                 "columns": stationary.elements // stationary.shape[0],
-                "moving": _moving(kind),
+                "moving": _moving(spec),
                 "apart": f", its elements {apart} bytes apart"
                 if apart > stationary.dtype.itemsize
                 else "",
@@ -101,9 +101,9 @@ def no_reload(facts: Facts, sign: Sign) -> float:
 
 def transposes(facts: Facts) -> Iterator[Sign]:
     """Transposes on the Tensor Engine, line by line."""
-    mine = facts.of_kinds(lambda k, n: is_transpose(k))
+    mine = facts.of_specs(lambda k, n: is_transpose(k))
     for line, some in facts.by_line(mine):
-        busy = float(facts.interval[facts.kind[some]].sum())
+        busy = float(facts.interval[facts.spec[some]].sum())
         yield Sign(line, busy, {"count": f"{len(some):,}", "busy": busy / facts.body}, some)
 
 
@@ -112,7 +112,7 @@ def no_transposes(facts: Facts, sign: Sign) -> float:
     return facts.without(instrs=sign.instrs, work=_nothing)
 
 
-def _nothing(kind: OpSpec, work: Work) -> Work:
+def _nothing(spec: OpSpec, work: Work) -> Work:
     return replace(work, interval_us=0.0, latency_us=0.0)
 
 
@@ -128,7 +128,7 @@ def cold(facts: Facts) -> Iterator[Sign]:
     mine = np.flatnonzero(facts.plan.engine == TENSOR)
     lost = (
         facts.plan.busy["tensor"]
-        - float(facts.interval[facts.kind[mine]].sum())
+        - float(facts.interval[facts.spec[mine]].sum())
         - _first_warmup(facts)
     )
     if lost > 0.0 and factor > 1.0:
@@ -164,7 +164,7 @@ def short_matmuls(facts: Facts) -> Iterator[Sign]:
     hw = _no_gaps(facts)
     saved = facts.cheaper(hw)
     for line, most, n, some in _signs(facts, hw, _on(facts, "tensor")):
-        moving = _moving(facts.kinds[n])
+        moving = _moving(facts.op_specs[n])
         if moving < facts.hw.gemm_moving_fmax:
             yield Sign(
                 line,
@@ -186,7 +186,7 @@ def short_instructions(facts: Facts) -> Iterator[Sign]:
     short = (saved > 0.5 * facts.interval) & ~_on(facts, "tensor")
     for line, most, n, some in _signs(facts, hw, short):
         engine = facts.plan.engines[n]
-        out = facts.kinds[n].operands[0]
+        out = facts.op_specs[n].operands[0]
         yield Sign(
             line,
             most,
@@ -207,15 +207,15 @@ def no_gaps(facts: Facts, sign: Sign) -> float:
 
 def idle_lanes(facts: Facts) -> Iterator[Sign]:
     """Instructions on at most half of the partitions."""
-    lanes = np.array([max(p.shape[0] for p in k.operands) for k in facts.kinds] or [1])
+    lanes = np.array([max(p.shape[0] for p in k.operands) for k in facts.op_specs] or [1])
     few = (lanes <= facts.hw.pmax // 2) & (facts.interval > 0.0) & ~_on(facts, "tensor")
     saves = np.where(few, facts.interval * (1.0 - lanes / facts.hw.pmax), 0.0)
-    mine = np.flatnonzero(saves[facts.kind] > 0.0)
+    mine = np.flatnonzero(saves[facts.spec] > 0.0)
     for line, some in facts.by_line(mine):
-        n = int(np.bincount(facts.kind[some]).argmax())
+        n = int(np.bincount(facts.spec[some]).argmax())
         yield Sign(
             line,
-            float(saves[facts.kind[some]].sum()),
+            float(saves[facts.spec[some]].sum()),
             {
                 "engine": NAMES[facts.plan.engines[n]],
                 "partitions": int(lanes[n]),
@@ -228,8 +228,8 @@ def idle_lanes(facts: Facts) -> Iterator[Sign]:
 def all_lanes(facts: Facts, sign: Sign) -> float:
     """With the work spread over all partitions."""
 
-    def spread(kind: OpSpec, work: Work) -> Work:
-        share = max(p.shape[0] for p in kind.operands) / facts.hw.pmax
+    def spread(spec: OpSpec, work: Work) -> Work:
+        share = max(p.shape[0] for p in spec.operands) / facts.hw.pmax
         saved = work.interval_us * (1.0 - share)
         return replace(
             work, interval_us=work.interval_us - saved, latency_us=work.latency_us - saved
@@ -244,15 +244,15 @@ def all_lanes(facts: Facts, sign: Sign) -> float:
 def tables(facts: Facts) -> Iterator[Sign]:
     """Changes of the activation table."""
     table = np.array([w.table if w else "" for w in facts.plan.works] or [""], object)
-    mine = np.flatnonzero(table[facts.kind] != "")
+    mine = np.flatnonzero(table[facts.spec] != "")
     mine = mine[np.argsort(facts.plan.start[mine], kind="stable")]
-    used = table[facts.kind[mine]]
+    used = table[facts.spec[mine]]
     changes = mine[np.append(True, used[1:] != used[:-1])[: len(mine)]]
     if len(changes) > 1:
         each = facts.hw.timing.act_table_us
         names = sorted(set(used.tolist()))
         yield Sign(
-            facts.busiest(changes, np.ones(len(facts.kinds))),
+            facts.busiest(changes, np.ones(len(facts.op_specs))),
             each * len(changes),
             {"count": len(changes), "each": each, "functions": ", ".join(names)},
             changes,

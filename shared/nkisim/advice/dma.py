@@ -26,7 +26,7 @@ EFFICIENT = 0.3
 
 def _plain(facts: Facts) -> np.ndarray:
     """Return the DMAs that the kernel asked for."""
-    return facts.of_kinds(lambda k, n: facts.plan.transfers[n] is not None and not k.row.spills)
+    return facts.of_specs(lambda k, n: facts.plan.transfers[n] is not None and not k.row.spills)
 
 
 def _transfer(facts: Facts, n: int) -> Transfer:
@@ -37,15 +37,15 @@ def _transfer(facts: Facts, n: int) -> Transfer:
 
 def _rates(facts: Facts, mine: np.ndarray) -> dict[str, float]:
     """Return what a line's DMAs move a second, and what they could, in GB/s."""
-    moved, us = facts.nbytes[facts.kind[mine]].sum(), facts.dma_us[facts.kind[mine]].sum()
+    moved, us = facts.nbytes[facts.spec[mine]].sum(), facts.dma_us[facts.spec[mine]].sum()
     full = facts.hw.dma_engines * facts.hw.timing.dma_engine_gbps
     return {"rate": moved / us / 1e3, "full": full}
 
 
 def _excess(facts: Facts, mine: np.ndarray) -> float:
     """Return how much longer DMAs keep the DMA engines than their bytes need."""
-    ideal = facts.stream_us(int(facts.nbytes[facts.kind[mine]].sum()))
-    return float(facts.dma_us[facts.kind[mine]].sum()) - ideal
+    ideal = facts.stream_us(int(facts.nbytes[facts.spec[mine]].sum()))
+    return float(facts.dma_us[facts.spec[mine]].sum()) - ideal
 
 
 # -- small pieces --------------------------------------------------------------------------------
@@ -53,9 +53,9 @@ def _excess(facts: Facts, mine: np.ndarray) -> float:
 
 def transposing(facts: Facts) -> Iterator[Sign]:
     """DMAs that transpose."""
-    mine = facts.of_kinds(lambda k, n: k.engine == "dma" and k.row.transposes)
+    mine = facts.of_specs(lambda k, n: k.engine == "dma" and k.row.transposes)
     for line, some in facts.by_line(mine):
-        item = facts.kinds[facts.kind[some[0]]].operands[0].dtype.itemsize
+        item = facts.op_specs[facts.spec[some[0]]].operands[0].dtype.itemsize
         yield Sign(line, _excess(facts, some), {"item": item, **_rates(facts, some)}, some)
 
 
@@ -72,11 +72,11 @@ def small_pieces(facts: Facts) -> Iterator[Sign]:
             and x.nbytes // x.descriptors <= enough
         )
 
-    for line, some in facts.by_line(facts.of_kinds(small)):
-        kinds = facts.kind[some]
-        n = int(np.bincount(kinds).argmax())
+    for line, some in facts.by_line(facts.of_specs(small)):
+        specs = facts.spec[some]
+        n = int(np.bincount(specs).argmax())
         x = _transfer(facts, n)
-        load = facts.kinds[n].operands[0].kind is not HBM
+        load = facts.op_specs[n].operands[0].memory is not HBM
         yield Sign(
             line,
             _excess(facts, some),
@@ -105,16 +105,17 @@ def small_transfers(facts: Facts) -> Iterator[Sign]:
     ideal = np.array([facts.stream_us(n) for n in facts.nbytes])
     short = facts.trigger_us > np.maximum(ideal, NEARLY * facts.dma_us)
     for line, some in facts.by_line(_plain(facts)):
-        some = some[short[facts.kind[some]]]
+        some = some[short[facts.spec[some]]]
         if len(some) < FEW:
             continue
-        kinds = facts.kind[some]
-        n = int(np.bincount(kinds).argmax())
+        specs = facts.spec[some]
+        n = int(np.bincount(specs).argmax())
         pattern = next(
-            (p for p in facts.kinds[n].operands if p.kind is SBUF), facts.kinds[n].operands[0]
+            (p for p in facts.op_specs[n].operands if p.memory is SBUF),
+            facts.op_specs[n].operands[0],
         )
         parts = pattern.shape[0]
-        most = float(facts.trigger_us[kinds].sum()) + _excess(facts, some)
+        most = float(facts.trigger_us[specs].sum()) + _excess(facts, some)
         yield Sign(
             line,
             most,
@@ -133,9 +134,9 @@ def small_transfers(facts: Facts) -> Iterator[Sign]:
 def joined(facts: Facts, sign: Sign) -> float:
     """As parts of DMAs so large that their queue is no slower than the DMA engines."""
 
-    def part(kind: OpSpec, x: Transfer) -> Transfer:
+    def part(spec: OpSpec, x: Transfer) -> Transfer:
         ideal, trigger = facts.stream_us(x.nbytes), issue_us(x, facts.hw, facts.dge)
-        whole = x if kind.row.transposes else _streamed(facts, x)
+        whole = x if spec.row.transposes else _streamed(facts, x)
         return replace(whole, triggers=min(1.0, ideal / trigger))
 
     return facts.without(instrs=sign.instrs, transfer=part)
@@ -146,16 +147,16 @@ def joined(facts: Facts, sign: Sign) -> float:
 
 def spills(facts: Facts) -> Iterator[Sign]:
     """What tiles that do not fit cost."""
-    mine = facts.of_kinds(lambda k, n: k.row.spills)
+    mine = facts.of_specs(lambda k, n: k.row.spills)
     if len(mine):
         us = facts.dma_us + facts.trigger_us + facts.interval
-        psum = not facts.nbytes[facts.kind[mine]].any()
+        psum = not facts.nbytes[facts.spec[mine]].any()
         yield Sign(
             facts.busiest(mine, us),
-            float(us[facts.kind[mine]].sum()),
+            float(us[facts.spec[mine]].sum()),
             {
                 "memory": "PSUM" if psum else "SBUF",
-                "nbytes": size(sum(facts.kinds[k].operands[0].nbytes for k in facts.kind[mine])),
+                "nbytes": size(sum(facts.op_specs[k].operands[0].nbytes for k in facts.spec[mine])),
             },
             mine,
         )
@@ -177,7 +178,7 @@ def _scaled(x: Transfer, share: float) -> Transfer:
 def round_trips(facts: Facts) -> Iterator[Sign]:
     """Tensors that the kernel writes to HBM and reads again."""
     side, count = facts.hbm_side, len(facts.trace.storages)
-    ours = ~np.array([k.row.spills for k in facts.kinds] or [False])[facts.kind[side["instr"]]]
+    ours = ~np.array([k.row.spills for k in facts.op_specs] or [False])[facts.spec[side["instr"]]]
     wrote = np.bincount(side["storage"][side["write"] & ours], minlength=count) > 0
     read = np.bincount(side["storage"][~side["write"] & ours], minlength=count) > 0
     mine = (wrote & read)[side["storage"]] & ours
@@ -186,13 +187,13 @@ def round_trips(facts: Facts) -> Iterator[Sign]:
     instrs, back = np.unique(side["instr"][mine]), side["instr"][mine & ~side["write"]]
     line = facts.busiest(back, facts.dma_us + facts.trigger_us)
     there = facts.busiest(side["instr"][mine & side["write"]], facts.dma_us + facts.trigger_us)
-    kinds = facts.kind[instrs]
+    specs = facts.spec[instrs]
     place = facts.where(there)
     yield Sign(
         line,
-        float((facts.dma_us + facts.trigger_us)[kinds].sum()),
+        float((facts.dma_us + facts.trigger_us)[specs].sum()),
         {
-            "nbytes": size(int(facts.nbytes[kinds].sum())),
+            "nbytes": size(int(facts.nbytes[specs].sum())),
             "other": f"stored by line {place.line}" if place else "stored before",
         },
         instrs,
@@ -207,18 +208,18 @@ def fused(facts: Facts, sign: Sign) -> float:
 def repeated_loads(facts: Facts) -> Iterator[Sign]:
     """Bytes of HBM that one line loads repeatedly. `more`: the share of each DMA that is new."""
     side = facts.hbm_side
-    plain = ~np.array([k.row.spills or k.indirect for k in facts.kinds] or [False])
-    loads = ~side["write"] & plain[facts.kind[side["instr"]]]
+    plain = ~np.array([k.row.spills or k.indirect for k in facts.op_specs] or [False])
+    loads = ~side["write"] & plain[facts.spec[side["instr"]]]
     written = np.unique(side["storage"][side["write"]])
     loads &= ~np.isin(side["storage"], written)  # what changes may have to be read again
     side = {name: column[loads] for name, column in side.items()}
-    share = np.ones(len(facts.kind))
+    share = np.ones(len(facts.spec))
     _identical(facts, side, share)
     _overlapping(facts, side, share)
-    us = (facts.dma_us + facts.trigger_us)[facts.kind]
+    us = (facts.dma_us + facts.trigger_us)[facts.spec]
     for line, some in facts.by_line(np.unique(side["instr"])):
         again = some[share[some] < 1.0]
-        total = facts.nbytes[facts.kind[some]]
+        total = facts.nbytes[facts.spec[some]]
         new = float((total * share[some]).sum())
         most = float(((1.0 - share[some]) * us[some]).sum())
         if len(again) and new:
@@ -238,7 +239,9 @@ def repeated_loads(facts: Facts) -> Iterator[Sign]:
 
 def _identical(facts: Facts, side: dict[str, np.ndarray], share: np.ndarray) -> None:
     """Note which loads are of a place that the same line has loaded before."""
-    key = np.stack([facts.line[side["instr"]], side["storage"], side["lowest"], side["form"]])
+    key = np.stack(
+        [facts.line[side["instr"]], side["storage"], side["lowest"], side["operand_spec"]]
+    )
     _, first = np.unique(key, axis=1, return_index=True)
     again = np.ones(key.shape[1], bool)
     again[first] = False
@@ -250,18 +253,20 @@ def _overlapping(facts: Facts, side: dict[str, np.ndarray], share: np.ndarray) -
 
     Looked at are loads that are dense in each partition, whose partitions are equally far apart.
     """
-    forms = facts.trace.forms()
-    dense = np.array([p.span(free=True) * p.shape[0] == p.nbytes for _, _, p in forms] or [False])
-    step = np.array([abs(p.strides[0]) for _, _, p in forms] or [0])
-    span = np.array([p.span(free=True) for _, _, p in forms] or [0])
-    mine = dense[side["form"]] & (share[side["instr"]] > 0.0)
-    form, instr, lowest = side["form"][mine], side["instr"][mine], side["lowest"][mine]
-    key = np.stack([facts.line[instr], side["storage"][mine], step[form]])
+    operand_specs = facts.trace.operand_specs()
+    dense = np.array(
+        [p.span(free=True) * p.shape[0] == p.nbytes for _, _, p in operand_specs] or [False]
+    )
+    step = np.array([abs(p.strides[0]) for _, _, p in operand_specs] or [0])
+    span = np.array([p.span(free=True) for _, _, p in operand_specs] or [0])
+    mine = dense[side["operand_spec"]] & (share[side["instr"]] > 0.0)
+    which, instr, lowest = side["operand_spec"][mine], side["instr"][mine], side["lowest"][mine]
+    key = np.stack([facts.line[instr], side["storage"][mine], step[which]])
     groups = np.unique(key, axis=1, return_inverse=True)[1].ravel()
     for g in range(int(groups.max(initial=-1)) + 1):
         some = np.flatnonzero(groups == g)
         some = some[np.argsort(lowest[some], kind="stable")]
-        begin, length = lowest[some], span[form[some]]
+        begin, length = lowest[some], span[which[some]]
         reach = np.maximum.accumulate(begin + length)
         covered = np.append(begin[0], reach[:-1])
         new = np.clip(begin + length - np.maximum(begin, covered), 0, None)
@@ -271,10 +276,10 @@ def _overlapping(facts: Facts, side: dict[str, np.ndarray], share: np.ndarray) -
 def only_new(facts: Facts, sign: Sign) -> float:
     """Without the bytes that were loaded before."""
     share = sign.more[sign.instrs]
-    total = np.bincount(facts.kind[sign.instrs], share, len(facts.kinds))
-    count = np.bincount(facts.kind[sign.instrs], minlength=len(facts.kinds))
+    total = np.bincount(facts.spec[sign.instrs], share, len(facts.op_specs))
+    count = np.bincount(facts.spec[sign.instrs], minlength=len(facts.op_specs))
     mean = dict(enumerate((total / np.maximum(1, count)).tolist()))
-    ids = {id(k): n for n, k in enumerate(facts.kinds)}
+    ids = {id(k): n for n, k in enumerate(facts.op_specs)}
     return facts.without(instrs=sign.instrs, transfer=lambda k, x: _scaled(x, mean[ids[id(k)]]))
 
 
@@ -285,10 +290,10 @@ def wide(facts: Facts) -> Iterator[Sign]:
     if (
         facts.share["dma"] < BUSY
         or others >= BUSY
-        or _excess(facts, every) > EFFICIENT * float(facts.dma_us[facts.kind[every]].sum())
+        or _excess(facts, every) > EFFICIENT * float(facts.dma_us[facts.spec[every]].sum())
     ):
         return
-    mine = facts.of_kinds(
+    mine = facts.of_specs(
         lambda k, n: (
             facts.plan.transfers[n] is not None
             and k.operands[0].dtype.itemsize == 4
@@ -298,7 +303,7 @@ def wide(facts: Facts) -> Iterator[Sign]:
     if len(mine):
         yield Sign(
             facts.busiest(mine, facts.dma_us),
-            float(facts.dma_us[facts.kind[mine]].sum()) / 2,
+            float(facts.dma_us[facts.spec[mine]].sum()) / 2,
             {"busy": facts.share["dma"], "other": others},
             mine,
         )

@@ -22,13 +22,13 @@ DMA = ENGINES.index("dma")
 class Facts:
     """A schedule and what is known about it; times in microseconds.
 
-    `kind`, `line`: of each instruction, as in the trace; `dge`, `on`: how it was scheduled.
+    `spec`, `line`: of each instruction, as in the trace; `dge`, `on`: how it was scheduled.
     """
 
     def __init__(self, plan: Schedule, hw: NeuronCore, dge: bool, on: frozenset[str]):
         self.plan, self.hw, self.dge, self.on = plan, hw, dge, on
-        self.trace, self.kinds = plan.trace, plan.trace.kinds
-        self.kind, self.line, _ = plan.trace.instructions()
+        self.trace, self.op_specs = plan.trace, plan.trace.op_specs
+        self.spec, self.line, _ = plan.trace.instructions()
         self.body = whatif.body_us(plan)
         self.share = {e: us / self.body if self.body else 0.0 for e, us in plan.busy.items()}
 
@@ -55,10 +55,10 @@ class Facts:
 
     # -- instructions ------------------------------------------------------------------------
 
-    def of_kinds(self, wanted: Any) -> np.ndarray:
-        """Return the instructions whose kind `wanted(kind, id)` accepts, in program order."""
-        chosen = np.array([bool(wanted(k, n)) for n, k in enumerate(self.kinds)] or [False])
-        return np.flatnonzero(chosen[self.kind])
+    def of_specs(self, wanted: Any) -> np.ndarray:
+        """Return the instructions whose spec `wanted(spec, id)` accepts, in program order."""
+        chosen = np.array([bool(wanted(k, n)) for n, k in enumerate(self.op_specs)] or [False])
+        return np.flatnonzero(chosen[self.spec])
 
     def by_line(self, instrs: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (line, its instructions) for those whose line is known."""
@@ -67,23 +67,23 @@ class Facts:
             yield line, instrs[lines == line]
 
     def busiest(self, instrs: np.ndarray, us: np.ndarray) -> int:
-        """Return the line of the instructions with the most time (`us` by kind), or -1."""
+        """Return the line of the instructions with the most time (`us` by spec), or -1."""
         lines = self.line[instrs]
         known = lines >= 0
         if not known.any():
             return -1
-        return int(np.bincount(lines[known], us[self.kind[instrs]][known]).argmax())
+        return int(np.bincount(lines[known], us[self.spec[instrs]][known]).argmax())
 
     @cached_property
     def interval(self) -> np.ndarray:
-        """Return how long an instruction of each kind keeps its engine (0 for DMAs)."""
+        """Return how long an instruction of each spec keeps its engine (0 for DMAs)."""
         return np.array([w.interval_us if w else 0.0 for w in self.plan.works] or [0.0])
 
     def cheaper(self, hw: NeuronCore) -> np.ndarray:
-        """Return what an instruction of each kind would save its engine on another chip."""
+        """Return what an instruction of each spec would save its engine on another chip."""
         mine = [
             cost.work(k, hw, e).interval_us if w else 0.0
-            for k, e, w in zip(self.kinds, self.plan.engines, self.plan.works)
+            for k, e, w in zip(self.op_specs, self.plan.engines, self.plan.works)
         ]
         return self.interval - np.array(mine or [0.0])
 
@@ -96,7 +96,7 @@ class Facts:
 
     @cached_property
     def dma_us(self) -> np.ndarray:
-        """Return, by kind, how long a DMA takes of all DMA engines together."""
+        """Return, by spec, how long a DMA takes of all DMA engines together."""
         return np.array(
             [x.us * x.engines / self.hw.dma_engines if x else 0.0 for x in self.plan.transfers]
             or [0.0]
@@ -104,7 +104,7 @@ class Facts:
 
     @cached_property
     def trigger_us(self) -> np.ndarray:
-        """Return, by kind, how long a DMA keeps what issues it: its queue, or what makes
+        """Return, by spec, how long a DMA keeps what issues it: its queue, or what makes
         descriptors."""
         return np.array(
             [cost.issue_us(x, self.hw, self.dge) if x else 0.0 for x in self.plan.transfers]
@@ -113,7 +113,7 @@ class Facts:
 
     @cached_property
     def nbytes(self) -> np.ndarray:
-        """Return, by kind, the bytes that a DMA moves."""
+        """Return, by spec, the bytes that a DMA moves."""
         return np.array([x.nbytes if x else 0 for x in self.plan.transfers] or [0], np.int64)
 
     @cached_property
@@ -123,11 +123,13 @@ class Facts:
     @cached_property
     def hbm_side(self) -> dict[str, np.ndarray]:
         """Return the operands of DMAs that lie in HBM, as columns of the access table."""
-        every = self.operands
-        forms = self.trace.forms()
-        hbm = np.array([p.kind is HBM and k.engine == "dma" for k, _, p in forms] or [False])
-        mine = hbm[every.form]
-        return {name: getattr(every, name)[mine] for name in every._fields}
+        accesses = self.operands
+        operand_specs = self.trace.operand_specs()
+        hbm = np.array(
+            [p.memory is HBM and k.engine == "dma" for k, _, p in operand_specs] or [False]
+        )
+        mine = hbm[accesses.operand_spec]
+        return {name: getattr(accesses, name)[mine] for name in accesses._fields}
 
     # -- waits -------------------------------------------------------------------------------
 
@@ -137,13 +139,13 @@ class Facts:
 
         A wait is for data if the later instruction reads a tile that the earlier one writes.
         """
-        deps, every = self.plan.deps, self.operands
-        adds = np.array([k.accumulate for k in self.kinds] or [False])[self.kind]
+        deps, accesses = self.plan.deps, self.operands
+        adds = np.array([k.accumulate for k in self.op_specs] or [False])[self.spec]
         count = len(self.trace.storages) or 1
-        wrote = np.unique(every.instr[every.write] * count + every.storage[every.write])
-        reads = ~every.write | adds[every.instr]
-        order = np.argsort(every.instr[reads], kind="stable")
-        instr, storage = every.instr[reads][order], every.storage[reads][order]
+        wrote = np.unique(accesses.instr[accesses.write] * count + accesses.storage[accesses.write])
+        reads = ~accesses.write | adds[accesses.instr]
+        order = np.argsort(accesses.instr[reads], kind="stable")
+        instr, storage = accesses.instr[reads][order], accesses.storage[reads][order]
         first = np.searchsorted(instr, deps.after)
         past = np.searchsorted(instr, deps.after, "right")
         data = np.zeros(len(deps.after), bool)
@@ -155,7 +157,7 @@ class Facts:
         return ~data
 
 
-def is_transpose(kind: OpSpec) -> bool:
+def is_transpose(spec: OpSpec) -> bool:
     """Return whether an instruction is a transpose on the Tensor Engine."""
-    flops = kind.row.flops(kind)
+    flops = spec.row.flops(spec)
     return bool(flops.ops) and not flops.model

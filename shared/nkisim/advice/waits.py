@@ -19,9 +19,9 @@ BUSY = 0.75
 def _waits(facts: Facts) -> np.ndarray:
     """Return how long each instruction waits for memory alone, with its data and queue ready."""
     plan, deps, reuse = facts.plan, facts.plan.deps, facts.reuse
-    ready = np.zeros(len(facts.kind))
+    ready = np.zeros(len(facts.spec))
     np.maximum.at(ready, deps.after[~reuse], plan.end[deps.before[~reuse]])
-    free = np.zeros(len(facts.kind))
+    free = np.zeros(len(facts.spec))
     np.maximum.at(free, deps.after[reuse], plan.end[deps.before[reuse]])
     order = np.lexsort((plan.issue, deps.queue))
     same = np.append(False, np.diff(deps.queue[order]) == 0)[: len(order)]
@@ -32,16 +32,16 @@ def _waits(facts: Facts) -> np.ndarray:
 
 def _psum(facts: Facts) -> np.ndarray:
     """Tell which instructions write to PSUM."""
-    return np.array([k.operands[0].kind is PSUM for k in facts.kinds] or [False])[facts.kind]
+    return np.array([k.operands[0].memory is PSUM for k in facts.op_specs] or [False])[facts.spec]
 
 
 def _holder(facts: Facts, mine: np.ndarray) -> str:
     """Return in words the line that the instructions wait for most often to leave memory."""
     deps, end = facts.plan.deps, facts.plan.end
-    chosen = np.zeros(len(facts.kind), bool)
+    chosen = np.zeros(len(facts.spec), bool)
     chosen[mine] = True
     waits = facts.reuse & chosen[deps.after]
-    last = np.zeros(len(facts.kind))
+    last = np.zeros(len(facts.spec))
     np.maximum.at(last, deps.after[waits], end[deps.before[waits]])
     lines = facts.line[deps.before[waits & (end[deps.before] >= last[deps.after])]]
     lines = lines[lines >= 0]
@@ -77,7 +77,7 @@ def psum_banks(facts: Facts) -> Iterator[Sign]:
         return
     mine = np.flatnonzero(psum & (facts.plan.engine != DMA))
     line = facts.busiest(mine, facts.interval)
-    readers = facts.of_kinds(lambda k, n: any(p.kind is PSUM for p in k.operands[k.outputs :]))
+    readers = facts.of_specs(lambda k, n: any(p.memory is PSUM for p in k.operands[k.outputs :]))
     place = facts.where(facts.busiest(readers, facts.interval)) if len(readers) else None
     idle = facts.body - facts.plan.busy["tensor"]
     other = f"line {place.line}" if place else "another instruction"
@@ -87,15 +87,15 @@ def psum_banks(facts: Facts) -> Iterator[Sign]:
 def no_banks(facts: Facts, sign: Sign) -> float:
     """With as much PSUM as is asked for."""
     keep = ~(facts.reuse & _psum(facts)[facts.plan.deps.after])
-    hw = replace(facts.hw, psum_banks=facts.hw.psum_banks * max(1, len(facts.kind)))
+    hw = replace(facts.hw, psum_banks=facts.hw.psum_banks * max(1, len(facts.spec)))
     return facts.without(keep=keep, hw=hw)
 
 
 def one_tile(facts: Facts) -> Iterator[Sign]:
     """A kernel in which no engine is busy, and little overlaps: a few large tiles."""
-    if max(facts.share.values()) >= BUSY or len(facts.kind) > CUT:
+    if max(facts.share.values()) >= BUSY or len(facts.spec) > CUT:
         return
-    loads = facts.of_kinds(lambda k, n: k.engine == "dma" and bool(k.read_bytes))
+    loads = facts.of_specs(lambda k, n: k.engine == "dma" and bool(k.read_bytes))
     if len(loads):
         yield Sign(
             facts.busiest(loads, facts.dma_us), float(facts.dma_us.max() + facts.interval.max()), {}

@@ -107,8 +107,8 @@ def compare(
     except Skipped as exc:
         out.skipped = str(exc)
     except Exception as exc:  # other people's code: it can fail in any way
-        kind = "" if isinstance(exc, NkiError) else f"{type(exc).__name__}: "
-        out.skipped = f"{kind}{' '.join(str(exc).split())}"[:300]
+        name = "" if isinstance(exc, NkiError) else f"{type(exc).__name__}: "
+        out.skipped = f"{name}{' '.join(str(exc).split())}"[:300]
     else:
         out.predicted_us = us
         out.error_pct = 100.0 * (us / record.value_us - 1.0)
@@ -161,17 +161,17 @@ def explain(record: Record, prof: Profile) -> list[str]:
     duration = np.array(
         [w.interval_us if w else x.us if x else 0.0 for w, x in zip(plan.works, plan.transfers)]
     )
-    kind = np.array(plan.deps.kind, np.int64)
+    spec = np.array(plan.deps.spec, np.int64)
     for q in set(plan.deps.queue):  # time that a queue stood still before an instruction
         mine = np.flatnonzero(np.array(plan.deps.queue) == q)
         order = mine[np.argsort(plan.issue[mine], kind="stable")]
-        before = np.concatenate([[0.0], (plan.issue + duration[kind])[order[:-1]]])
+        before = np.concatenate([[0.0], (plan.issue + duration[spec])[order[:-1]]])
         wait[order] = np.maximum(0.0, plan.issue[order] - before)
-    total = np.bincount(kind, duration[kind], len(duration))
-    waits = np.bincount(kind, wait, len(duration))
-    counts = np.bincount(kind, minlength=len(duration))
+    total = np.bincount(spec, duration[spec], len(duration))
+    waits = np.bincount(spec, wait, len(duration))
+    counts = np.bincount(spec, minlength=len(duration))
     for k in np.argsort(-total):
-        row = prof.trace.kinds[k]
+        row = prof.trace.op_specs[k]
         shapes = " ".join("x".join(map(str, p.shape)) for p in row.operands[:2])
         x = plan.transfers[k]
         more = f"  {x.descriptors} descriptors, {x.nbytes} B, {x.engines} engines" if x else ""
@@ -391,8 +391,8 @@ def _explain(found: list[Record], id: str, sources: Path, on: Iterable[str] | No
     try:
         prof = predict(found[0], sources, {}, on)
     except Exception as exc:  # other people's code: it can fail in any way
-        kind = "" if isinstance(exc, (NkiError, Skipped)) else f"{type(exc).__name__}: "
-        print(f"nkisim calibrate: {id} cannot be run: {kind}{exc}", file=sys.stderr)
+        name = "" if isinstance(exc, (NkiError, Skipped)) else f"{type(exc).__name__}: "
+        print(f"nkisim calibrate: {id} cannot be run: {name}{exc}", file=sys.stderr)
         return 2
     print("\n".join(explain(found[0], prof)))
     return 0

@@ -34,12 +34,12 @@ class Launch:
             plan,
             prof.descriptors == "dge",
             frozenset(prof.compiler),
-            [queue_of(k, e) for k, e in zip(plan.trace.kinds, plan.engines)],
+            [queue_of(k, e) for k, e in zip(plan.trace.op_specs, plan.engines)],
         )
 
     def costs(self, core: NeuronCore) -> tuple[list, list]:
-        """Return what each kind of instruction costs with these constants."""
-        pairs = list(zip(self.plan.trace.kinds, self.plan.engines))
+        """Return what each spec of instruction costs with these constants."""
+        pairs = list(zip(self.plan.trace.op_specs, self.plan.engines))
         return (
             [None if e == "dma" else cost.work(k, core, e) for k, e in pairs],
             [cost.transfer(k, core) if e == "dma" else None for k, e in pairs],
@@ -51,7 +51,7 @@ class Launch:
         deps = self.plan.deps
         if "late-loads" in self.on:
             deps = replace(
-                deps, leads=prefetch.leads(deps, self.plan.trace.kinds, works, transfers, core)
+                deps, leads=prefetch.leads(deps, self.plan.trace.op_specs, works, transfers, core)
             )
         times = events.run(
             deps,
@@ -63,7 +63,7 @@ class Launch:
             core.timing.compiler_window if "reorder" in self.on else 1,
         )
         hop = np.where([x is None for x in transfers], core.timing.hop_us, 0.0)
-        return float((np.array(times.seen) - hop[self.plan.deps.kind]).max() - min(times.issue))
+        return float((np.array(times.seen) - hop[self.plan.deps.spec]).max() - min(times.issue))
 
 
 def beside_us(metric: str, core: NeuronCore) -> float:

@@ -29,20 +29,20 @@ def check_capacity(m: Execution) -> None:
             -(-stores.row_bytes[placed & stores.psum] // hw.psum_bank_bytes) * hw.psum_bank_bytes
         ).sum(),
     }
-    if all(all_together[kind] <= limit for kind, limit in limits.items()):
+    if all(all_together[memory] <= limit for memory, limit in limits.items()):
         return  # the usual case needs no lives
     versions = accesses(m.trace, hw).versions
     lines = m.trace.instructions().line
-    for kind, limit in limits.items():
-        mine = np.flatnonzero((versions.psum == (kind is PSUM)) & (versions.bytes > 0))
+    for memory, limit in limits.items():
+        mine = np.flatnonzero((versions.psum == (memory is PSUM)) & (versions.bytes > 0))
         at, peak = _peak(versions, mine, len(lines))
         if peak > limit and not m.findings.found("NKI-R01", int(lines[at])):  # it says the same
-            unit, per = ("banks", hw.psum_bank_bytes) if kind is PSUM else ("bytes", 1)
+            unit, per = ("banks", hw.psum_bank_bytes) if memory is PSUM else ("bytes", 1)
             m.findings.find(
                 "NKI-M10",
                 "warning",
                 f"tiles that are alive at the same time take "
-                f"{peak // per:,} {unit} per partition of {kind.upper()}, which has "
+                f"{peak // per:,} {unit} per partition of {memory.upper()}, which has "
                 f"{limit // per:,}: {_largest(m.trace, versions, mine, at, per, unit)}. On the "
                 "chip the compiler moves some of them out and in again, or refuses the kernel",
                 int(lines[at]),

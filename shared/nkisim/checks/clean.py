@@ -25,7 +25,7 @@ def look_of(m: Execution, inputs: Iterable[Any]) -> Hashable:
     return (
         digest.digest(),
         tuple(map(len, words)),
-        tuple(tr.kinds),
+        tuple(tr.op_specs),
         tuple(tr.loop_kind),
         tuple(tr.loop_line),
         hw.name,

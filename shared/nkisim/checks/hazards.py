@@ -32,7 +32,7 @@ def may_meet(trace: Trace, in_order: bool) -> bool:
     Whether those meet no pass over the trace can tell; a shuffled run can.
     """
     free = {"grid"} if in_order else set(_INDEPENDENT)
-    return not free.isdisjoint(trace.loop_kind) and any(k.scatters for k in trace.kinds)
+    return not free.isdisjoint(trace.loop_kind) and any(k.scatters for k in trace.op_specs)
 
 
 def check_loops(m: Execution, record: Trace | None = None) -> NkiError | None:
@@ -48,67 +48,67 @@ def check_loops(m: Execution, record: Trace | None = None) -> NkiError | None:
     homes = np.where(stores.readonly, -1, stores.node)
     for st in m.arenas.values():
         homes[st.id] = -1  # there the kernel says what may share bytes
-    every, nodes = trace.operands(), Nodes(trace)
+    accesses, nodes = trace.operands(), Nodes(trace)
     _, lines, node = trace.instructions()
     error: NkiError | None = None
     met_at = [
-        (met, int(lines[every.instr[met.access]]), int(lines[every.instr[met.write]]))
-        for met in meetings(trace, every, lines, node, homes, nodes)
-        if not _onto_itself(trace, every, met.access)
+        (met, int(lines[accesses.instr[met.access]]), int(lines[accesses.instr[met.write]]))
+        for met in meetings(trace, accesses, lines, node, homes, nodes)
+        if not _onto_itself(trace, accesses, met.access)
     ]
     carried = {
-        (int(every.storage[met.access]), line)
+        (int(accesses.storage[met.access]), line)
         for met, line, _ in met_at
-        if not every.write[met.access]
+        if not accesses.write[met.access]
     }
     for met, line, other in met_at:
-        storage = int(every.storage[met.access])
-        if not every.write[met.access]:
+        storage = int(accesses.storage[met.access])
+        if not accesses.write[met.access]:
             kind = "cores" if m.cores else trace.loop_kind[met.loop]
             _carried(
                 m,
                 met.loop,
-                _what_is_read(trace, every, met, kind),
+                _what_is_read(trace, accesses, met, kind),
                 line,
                 other,
-                nodes.first_two(met, node[every.instr[[met.access, met.write]]], trace),
+                nodes.first_two(met, node[accesses.instr[[met.access, met.write]]], trace),
             )
         elif (storage, line) not in carried:  # t[...] = f(t): that it is read says it all
-            reads = np.flatnonzero((every.storage == storage) & ~every.write)
-            used = nodes.inside(node[every.instr[reads]], met.loop).any()
-            who = nodes.first_two(met, node[every.instr[[met.access, met.write]]], trace)
-            error = error or _written_twice(m, trace, every, met, line, other, bool(used), who)
-    for access, loop in strays(every, lines, node, homes, nodes):
+            reads = np.flatnonzero((accesses.storage == storage) & ~accesses.write)
+            used = nodes.inside(node[accesses.instr[reads]], met.loop).any()
+            who = nodes.first_two(met, node[accesses.instr[[met.access, met.write]]], trace)
+            error = error or _written_twice(m, trace, accesses, met, line, other, bool(used), who)
+    for access, loop in strays(accesses, lines, node, homes, nodes):
         _carried(
             m,
             loop,
             "reads a tile that another one has made; on the chip, where they overlap "
             "and run in any order, it may not be there yet. Use nl.sequential_range, or make "
             "the tile before the loop",
-            int(lines[every.instr[access]]),
-            int(stores.line[every.storage[access]]),
+            int(lines[accesses.instr[access]]),
+            int(stores.line[accesses.storage[access]]),
         )
     return error
 
 
-def _onto_itself(trace: Trace, every: Operands, access: int) -> bool:
+def _onto_itself(trace: Trace, accesses: Operands, access: int) -> bool:
     """Return whether a transfer reads a place to write the same there, to wait for it (a fence)."""
-    if every.write[access]:
+    if accesses.write[access]:
         return False
-    forms, mine = trace.forms(), every.instr == every.instr[access]
-    kind, _, pattern = forms[every.form[access]]
-    return kind.engine == "dma" and any(
-        every.storage[w] == every.storage[access]
-        and every.offset[w] == every.offset[access]
-        and forms[every.form[w]][2] == pattern
-        for w in np.flatnonzero(mine & every.write)
+    operand_specs, mine = trace.operand_specs(), accesses.instr == accesses.instr[access]
+    spec, _, pattern = operand_specs[accesses.operand_spec[access]]
+    return spec.engine == "dma" and any(
+        accesses.storage[w] == accesses.storage[access]
+        and accesses.offset[w] == accesses.offset[access]
+        and operand_specs[accesses.operand_spec[w]][2] == pattern
+        for w in np.flatnonzero(mine & accesses.write)
     )
 
 
-def _what_is_read(trace: Trace, every: Operands, met: Conflict, kind: str) -> str:
+def _what_is_read(trace: Trace, accesses: Operands, met: Conflict, kind: str) -> str:
     """Return in words what an iteration reads of another one, and what to do about it."""
-    write = trace.forms()[every.form[met.write]][0]
-    some = _how_much(trace, every, met)
+    write = trace.operand_specs()[accesses.operand_spec[met.write]][0]
+    some = _how_much(trace, accesses, met)
     if kind == "affine_range" and (write.accumulate or write.inplace):
         return (
             f"reads a sum that others add to as well{some}; what is in it by then is undefined "
@@ -146,19 +146,19 @@ def _severity(m: Execution, loop: int) -> str:
     return "note" if in_order else "warning"
 
 
-def _how_much(trace: Trace, every: Operands, met: Conflict) -> str:
+def _how_much(trace: Trace, accesses: Operands, met: Conflict) -> str:
     """Return in words how much of an access another iteration wrote, if not all of it."""
     if met.same:
         return ""
-    mine, others = shared_bytes(trace, every, (met.access, met.write))
-    size = trace.forms()[every.form[met.access]][2].elements
+    mine, others = shared_bytes(trace, accesses, (met.access, met.write))
+    size = trace.operand_specs()[accesses.operand_spec[met.access]][2].elements
     return f" ({round(np.isin(mine, others).mean() * size):,} of {size:,} elements)"
 
 
 def _written_twice(
     m: Execution,
     trace: Trace,
-    every: Operands,
+    accesses: Operands,
     met: Conflict,
     line: int,
     other: int,
@@ -170,8 +170,8 @@ def _written_twice(
     `used`: iterations of that loop read them as well. `who`: the first that meet.
     """
     kind = trace.loop_kind[met.loop]
-    hbm = trace.storages[int(every.storage[met.access])].kind is HBM
-    some = _how_much(trace, every, met)
+    hbm = trace.storages[int(accesses.storage[met.access])].memory is HBM
+    some = _how_much(trace, accesses, met)
     one = "core" if m.cores and kind == "grid" else _INDEPENDENT[kind]
     text = (
         f"more than one {one} writes the same "
@@ -191,7 +191,7 @@ def _written_twice(
         )
         return None
     severity = _severity(m, met.loop)
-    if hbm and m.cores and int(every.storage[met.access]) not in m.cores.replaced:
+    if hbm and m.cores and int(accesses.storage[met.access]) not in m.cores.replaced:
         m.findings.find(
             "NKI-L04", "note", text + ", and the same values: one of them would do", line, other
         )

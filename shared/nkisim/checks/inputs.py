@@ -36,18 +36,20 @@ def unread_inputs(
     }
     if not tensors:
         return []
-    every, forms = m.trace.operands(), m.trace.forms()
+    every, operand_specs = m.trace.operands(), m.trace.operand_specs()
     mine = np.flatnonzero(np.isin(every.storage, list(tensors)))
-    chosen = np.array([k.indirect or k.scatters for k, _, _ in forms], bool)
-    skipped = {int(s) for s in every.storage[mine[every.write[mine] | chosen[every.form[mine]]]]}
+    chosen = np.array([k.indirect or k.scatters for k, _, _ in operand_specs], bool)
+    skipped = {
+        int(s) for s in every.storage[mine[every.write[mine] | chosen[every.operand_spec[mine]]]]
+    }
     accesses = np.unique(
-        np.stack([every.storage[mine], every.form[mine], every.offset[mine]]), axis=1
+        np.stack([every.storage[mine], every.operand_spec[mine], every.offset[mine]]), axis=1
     ).T.tolist()
     read = {s: np.zeros(t.size, bool) for s, (_, t) in tensors.items() if s not in skipped}
-    for storage, form, offset in accesses:
+    for storage, which, offset in accesses:
         if storage not in read:
             continue
-        pattern, item = forms[form][2], tensors[storage][1].dtype.itemsize
+        pattern, item = operand_specs[which][2], tensors[storage][1].dtype.itemsize
         ends = [(n - 1) * s for n, s in zip(pattern.shape, pattern.strides)]
         reach = (
             offset + sum(min(0, e) for e in ends),
@@ -121,13 +123,15 @@ def _rows_read(missed: np.ndarray) -> int:
 
 def _multiplied(trace: Trace, one: int, other: int) -> bool:
     """Return whether tiles that were loaded from two inputs are multiplied with each other."""
-    every, kinds = trace.operands(), trace.instructions().kind
-    products = np.array([k.row.accumulates for k in trace.kinds], bool)[kinds]
+    accesses, specs = trace.operands(), trace.instructions().spec
+    products = np.array([k.row.accumulates for k in trace.op_specs], bool)[specs]
     used = []
     for storage in (one, other):
-        loads = every.instr[(every.storage == storage) & ~every.write]
-        tiles = np.unique(every.storage[every.write & np.isin(every.instr, loads)])
+        loads = accesses.instr[(accesses.storage == storage) & ~accesses.write]
+        tiles = np.unique(accesses.storage[accesses.write & np.isin(accesses.instr, loads)])
         used.append(
-            every.instr[np.isin(every.storage, tiles) & ~every.write & products[every.instr]]
+            accesses.instr[
+                np.isin(accesses.storage, tiles) & ~accesses.write & products[accesses.instr]
+            ]
         )
     return len(np.intersect1d(*used)) > 0

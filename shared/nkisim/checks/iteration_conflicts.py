@@ -30,15 +30,15 @@ class Conflict(NamedTuple):
     same: bool  # the same region, not just one that overlaps
 
 
-def _vague(kind: OpSpec, number: int) -> bool:
+def _vague(spec: OpSpec, number: int) -> bool:
     """Return whether data or a mask decide which elements of its pattern an operand touches."""
     return (
-        kind.scatters
+        spec.scatters
         and number == 0
-        or kind.masked
-        or number >= len(kind.operands) - kind.chosen
-        or kind.indirect
-        and kind.engine != "dma"
+        or spec.masked
+        or number >= len(spec.operands) - spec.chosen
+        or spec.indirect
+        and spec.engine != "dma"
     )
 
 
@@ -47,8 +47,8 @@ class Nodes:
 
     def __init__(self, trace: Trace):
         self.parent, self.loop = np.array(trace.node_parent), np.array(trace.node_loop)
-        kinds = np.array([k in INDEPENDENT for k in trace.loop_kind] or [False])
-        self.independent = kinds[self.loop] & (self.loop >= 0)
+        independent = np.array([k in INDEPENDENT for k in trace.loop_kind] or [False])
+        self.independent = independent[self.loop] & (self.loop >= 0)
         self.depth = np.zeros(len(self.parent), np.int64)
         at = self.parent.copy()
         while (at >= 0).any():  # a level of the tree at a time
@@ -108,37 +108,42 @@ class _Accesses:
     """The accesses that can meet, sorted by region and then by time."""
 
     def __init__(
-        self, trace: Trace, every: Operands, node: np.ndarray, homes: np.ndarray, nodes: Nodes
+        self, trace: Trace, accesses: Operands, node: np.ndarray, homes: np.ndarray, nodes: Nodes
     ):
-        self.nodes, home = nodes, homes[every.storage]
+        self.nodes, home = nodes, homes[accesses.storage]
         inner = np.flatnonzero((home >= 0) & (home != node))  # not what is an iteration's own
         child = nodes.below(node[inner], home[inner])
         stage = np.where(child >= 0, nodes.loop[child], -1)  # a loop right below the home
         # in an independent loop below the storage's home that writes it
         keep = (stage >= 0) & (nodes.depth[nodes.owner[node[inner]]] > nodes.depth[home[inner]])
         inner, stage = inner[keep], stage[keep]
-        place = every.storage[inner] * (len(trace.loop_kind) + 1) + stage
+        place = accesses.storage[inner] * (len(trace.loop_kind) + 1) + stage
         places, which = np.unique(place, return_inverse=True)
-        written = np.bincount(which, every.write[inner], len(places)) > 0
+        written = np.bincount(which, accesses.write[inner], len(places)) > 0
         inner, which = inner[written[which]], which[written[which]]
 
-        forms = trace.forms()
+        operand_specs = trace.operand_specs()
         self.geometry = Geometry()
-        pattern = np.array([self.geometry.id(p) for _, _, p in forms], np.int64)
+        pattern = np.array([self.geometry.id(p) for _, _, p in operand_specs], np.int64)
         # that the rows differ which two iterations choose is a promise that is believed
-        ordered = [k.accumulate or k.inplace or k.adds or k.scatters for k, _, _ in forms]
+        ordered = [k.accumulate or k.inplace or k.adds or k.scatters for k, _, _ in operand_specs]
         update = np.array(
-            [u if n < k.outputs else k.inplace for u, (k, n, _) in zip(ordered, forms)], bool
+            [u if n < k.outputs else k.inplace for u, (k, n, _) in zip(ordered, operand_specs)],
+            bool,
         )
-        vague = np.array([_vague(k, n) for k, n, _ in forms], bool)
-        form, lowest = every.form[inner], every.lowest[inner]
-        time = every.instr[inner] * 2 + every.write[inner]  # an instruction reads first
-        order = np.lexsort((time, pattern[form], lowest, which))
-        self.number, form, self.time = inner[order], form[order], time[order]
-        self.write, self.update, self.vague = (every.write[self.number], update[form], vague[form])
+        vague = np.array([_vague(k, n) for k, n, _ in operand_specs], bool)
+        operand, lowest = accesses.operand_spec[inner], accesses.lowest[inner]
+        time = accesses.instr[inner] * 2 + accesses.write[inner]  # an instruction reads first
+        order = np.lexsort((time, pattern[operand], lowest, which))
+        self.number, operand, self.time = inner[order], operand[order], time[order]
+        self.write, self.update, self.vague = (
+            accesses.write[self.number],
+            update[operand],
+            vague[operand],
+        )
         self.node = node[self.number]
         self.owner = nodes.owner[self.node]
-        key = np.stack([which[order], lowest[order], pattern[form]])
+        key = np.stack([which[order], lowest[order], pattern[operand]])
         fresh = np.append(True, (key[:, 1:] != key[:, :-1]).any(axis=0))[: len(order)]
         self.region = np.cumsum(fresh) - 1
         heads = np.flatnonzero(fresh)
@@ -187,7 +192,7 @@ class _Accesses:
 
 def meetings(
     trace: Trace,
-    every: Operands,
+    accesses: Operands,
     line: np.ndarray,
     node: np.ndarray,
     homes: np.ndarray,
@@ -198,7 +203,7 @@ def meetings(
     `line`, `node`: of each instruction; `homes`: the node that each storage was made in, whose
     iterations each have their own, or -1 for storages that are of no interest.
     """
-    acc = _Accesses(trace, every, node[every.instr], homes, nodes)
+    acc = _Accesses(trace, accesses, node[accesses.instr], homes, nodes)
     if not len(acc.at):
         return
     links = _Links(acc)
@@ -206,15 +211,15 @@ def meetings(
     for x, w, loop in _candidates(acc, links):
         first, second = int(acc.number[x]), int(acc.number[w])
         key = (
-            int(every.storage[first]),
-            int(line[every.instr[first]]),
-            int(line[every.instr[second]]),
+            int(accesses.storage[first]),
+            int(line[accesses.instr[first]]),
+            int(line[accesses.instr[second]]),
             bool(acc.write[x]),
         )
         if tries.get(key, 0) >= _CHECKS:
             continue
         later = acc.number[_later(acc, x, w, np.append(links.of(acc.region[x]), acc.region[x]))]
-        if len(later) and not _left(trace, every, first, second, later.tolist()):
+        if len(later) and not _left(trace, accesses, first, second, later.tolist()):
             tries[key] = tries.get(key, 0) + 1
             continue
         tries[key] = _CHECKS  # one of each is enough
@@ -260,15 +265,15 @@ def _candidates(acc: _Accesses, links: _Links) -> Iterator[tuple[int, int, int]]
 
 
 def strays(
-    every: Operands, line: np.ndarray, node: np.ndarray, homes: np.ndarray, nodes: Nodes
+    accesses: Operands, line: np.ndarray, node: np.ndarray, homes: np.ndarray, nodes: Nodes
 ) -> Iterator[tuple[int, int]]:
     """Yield (access, loop) of reads of a tile that another iteration has made, one of each
     line and loop: a Python variable has carried it over. Arguments as for `meetings`."""
-    node, home = node[every.instr], homes[every.storage]
-    read = np.flatnonzero((home > 0) & (home != node) & ~every.write)
+    node, home = node[accesses.instr], homes[accesses.storage]
+    read = np.flatnonzero((home > 0) & (home != node) & ~accesses.write)
     loop = nodes.meet(node[read], home[read])
     access, loop = read[loop >= 0], loop[loop >= 0]
-    lines = np.stack([line[every.instr[access]], loop])
+    lines = np.stack([line[accesses.instr[access]], loop])
     for i in sorted(np.unique(lines, axis=1, return_index=True)[1].tolist()):
         yield int(access[i]), int(loop[i])
 
@@ -281,18 +286,20 @@ def _later(acc: _Accesses, x: int, w: int, regions: np.ndarray) -> np.ndarray:
     return at[acc.time[at] > acc.time[w]]
 
 
-def _left(trace: Trace, every: Operands, access: int, write: int, later: list[int]) -> bool:
+def _left(trace: Trace, accesses: Operands, access: int, write: int, later: list[int]) -> bool:
     """Return whether an access sees a byte of a write that later writes have left."""
-    mine, *others = shared_bytes(trace, every, (access, write, *later))
+    mine, *others = shared_bytes(trace, accesses, (access, write, *later))
     seen = np.isin(mine, others[0])
     for other in others[1:]:
         seen &= ~np.isin(mine, other)
     return bool(seen.any())
 
 
-def shared_bytes(trace: Trace, every: Operands, numbers: tuple[int, ...]) -> list[np.ndarray]:
+def shared_bytes(trace: Trace, accesses: Operands, numbers: tuple[int, ...]) -> list[np.ndarray]:
     """Return where the bytes of some operands lie, all in the same unit."""
-    forms = trace.forms()
-    places = [(forms[every.form[i]][2], int(every.lowest[i])) for i in numbers]
+    operand_specs = trace.operand_specs()
+    places = [
+        (operand_specs[accesses.operand_spec[i]][2], int(accesses.lowest[i])) for i in numbers
+    ]
     grain = gcd(*(n for p, at in places for n in (p.dtype.itemsize, at, *p.strides)))
     return [touched(p, at, grain) for p, at in places]

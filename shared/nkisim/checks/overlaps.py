@@ -23,25 +23,25 @@ def check_overlaps(m: Execution) -> None:
     said = {f.where for f in m.findings if f.id == "NKI-A05"}
     pairs = [
         (k, out, src)
-        for k, kind in enumerate(trace.kinds)
-        if m.dialect.names_dst or _names_dst(kind)
-        for out, src in _pairs(kind)
+        for k, spec in enumerate(trace.op_specs)
+        if m.dialect.names_dst or _names_dst(spec)
+        for out, src in _pairs(spec)
     ]
     if not pairs:
         return
-    kinds, line, _ = trace.instructions()
+    specs, line, _ = trace.instructions()
     rows, starts = np.array(trace.rows, np.int64), np.array(trace.starts, np.int64)
-    by_kind = np.argsort(kinds, kind="stable")
-    begin = np.searchsorted(kinds[by_kind], np.arange(len(trace.kinds) + 1))
+    by_spec = np.argsort(specs, kind="stable")
+    begin = np.searchsorted(specs[by_spec], np.arange(len(trace.op_specs) + 1))
     for k, out, src in pairs:
-        mine = by_kind[begin[k] : begin[k + 1]]
+        mine = by_spec[begin[k] : begin[k + 1]]
         at = starts[mine]
         to, of = operand_at(at, out), operand_at(at, src)
         mine = mine[same := rows[to] == rows[of]]
         if not len(mine):
             continue
-        kind, apart = trace.kinds[k], (rows[of + 1] - rows[to + 1])[same]
-        p, q = kind.operands[out], kind.operands[src]
+        spec, apart = trace.op_specs[k], (rows[of + 1] - rows[to + 1])[same]
+        p, q = spec.operands[out], spec.operands[src]
         for distance in np.unique(apart).tolist():
             if distance == 0 and _in_order(p) == _in_order(q):
                 continue
@@ -53,7 +53,7 @@ def check_overlaps(m: Execution) -> None:
                     m.findings.find(
                         "NKI-U06",
                         "warning",
-                        f"{kind.row.name} writes {_how(p)} and reads "
+                        f"{spec.row.name} writes {_how(p)} and reads "
                         f"{_how(q)} of the same tensor, which begins {abs(distance):,} bytes "
                         f"{'later' if distance > 0 else 'earlier'} and overlaps it: an element "
                         "that is written before it is read has the new value on the chip",
@@ -61,18 +61,18 @@ def check_overlaps(m: Execution) -> None:
                     )
 
 
-def _names_dst(kind: OpSpec) -> bool:
+def _names_dst(spec: OpSpec) -> bool:
     """Return whether a kernel names what the instruction writes: other results are values, which
     the compiler keeps apart from what they are assigned to."""
-    return "dst" in kind.row.fixed and "dst" not in kind.row.hidden
+    return "dst" in spec.row.fixed and "dst" not in spec.row.hidden
 
 
-def _pairs(kind: OpSpec) -> Iterator[tuple[int, int]]:
+def _pairs(spec: OpSpec) -> Iterator[tuple[int, int]]:
     """Yield (output, source) of those operands whose elements are taken in the same order."""
-    for out in range(kind.outputs):
-        for src in range(kind.outputs, len(kind.operands)):
-            p, q = kind.operands[out], kind.operands[src]
-            if p.kind == q.kind and p.elements == q.elements and p.elements > p.shape[0]:
+    for out in range(spec.outputs):
+        for src in range(spec.outputs, len(spec.operands)):
+            p, q = spec.operands[out], spec.operands[src]
+            if p.memory == q.memory and p.elements == q.elements and p.elements > p.shape[0]:
                 yield out, src
 
 

@@ -20,29 +20,29 @@ def between_waits(trace: Trace, nodes: list[int]) -> Trace:
 
     `nodes`: the node of each core in the record.
     """
-    kinds = trace.kind_ids()
-    meets = np.array([k.row.is_collective for k in trace.kinds] or [False])[kinds]
+    specs = trace.spec_ids()
+    meets = np.array([k.row.is_collective for k in trace.op_specs] or [False])[specs]
     if not meets.any():
         return trace
-    barrier = meets & np.array([k.engine != "dma" for k in trace.kinds])[kinds]
-    every, draft = trace.operands(), Draft(trace)
-    epoch = np.zeros(len(every.instr), np.int64)
+    barrier = meets & np.array([k.engine != "dma" for k in trace.op_specs])[specs]
+    accesses, draft = trace.operands(), Draft(trace)
+    epoch = np.zeros(len(accesses.instr), np.int64)
     for core in nodes:
         own = trace.below(core)
-        mine = own[every.instr]
-        epoch[mine] += np.cumsum(meets & ~barrier & own)[every.instr[mine]]
-        named = mine & barrier[every.instr] & every.write
-        for storage in np.unique(every.storage[named]).tolist():
-            at = every.instr[named & (every.storage == storage)]
-            uses = mine & (every.storage == storage)
-            epoch[uses] += np.searchsorted(at, every.instr[uses])
-    later = np.flatnonzero((epoch > 0) & trace.storages.table().hbm[every.storage])
+        mine = own[accesses.instr]
+        epoch[mine] += np.cumsum(meets & ~barrier & own)[accesses.instr[mine]]
+        named = mine & barrier[accesses.instr] & accesses.write
+        for storage in np.unique(accesses.storage[named]).tolist():
+            at = accesses.instr[named & (accesses.storage == storage)]
+            uses = mine & (accesses.storage == storage)
+            epoch[uses] += np.searchsorted(at, accesses.instr[uses])
+    later = np.flatnonzero((epoch > 0) & trace.storages.table().hbm[accesses.storage])
     pairs, which = np.unique(
-        np.stack([every.storage[later], epoch[later]]), axis=1, return_inverse=True
+        np.stack([accesses.storage[later], epoch[later]]), axis=1, return_inverse=True
     )
     new = np.array([draft.storage(s, HBM) for s in pairs[0].tolist()], np.int64)
     if len(later):
-        draft.rows[operand_at(draft.starts[every.instr[later]], every.number[later])] = new[
+        draft.rows[operand_at(draft.starts[accesses.instr[later]], accesses.number[later])] = new[
             which.reshape(-1)
         ]
     draft.dropped |= barrier

@@ -15,23 +15,27 @@ from .execution import Execution
 def check_sums(m: Execution) -> None:
     """Add a finding for each pair of lines that read a sum of matmuls and then add to it."""
     trace = m.trace
-    forms = trace.forms()
-    adds = np.array([k.accumulate and n < k.outputs for k, n, _ in forms], bool)
+    operand_specs = trace.operand_specs()
+    adds = np.array([k.accumulate and n < k.outputs for k, n, _ in operand_specs], bool)
     if not adds.any():
         return
-    every, stores = trace.operands(), trace.storages.table()
+    accesses, stores = trace.operands(), trace.storages.table()
     open_ = np.zeros(len(stores.psum), bool)  # storages that matmuls add to
-    open_[every.storage[adds[every.form]]] = True
+    open_[accesses.storage[adds[accesses.operand_spec]]] = True
     placed = stores.psum & ~stores.arena  # where the kernel places tiles, they share
-    mine = np.flatnonzero(open_[every.storage] & placed[every.storage])
+    mine = np.flatnonzero(open_[accesses.storage] & placed[accesses.storage])
     # an instruction reads before it writes
     order = np.lexsort(
-        (every.instr[mine] * 2 + every.write[mine], every.lowest[mine], every.storage[mine])
+        (
+            accesses.instr[mine] * 2 + accesses.write[mine],
+            accesses.lowest[mine],
+            accesses.storage[mine],
+        )
     )
     mine = mine[order]
-    place = np.stack([every.storage[mine], every.lowest[mine]])
+    place = np.stack([accesses.storage[mine], accesses.lowest[mine]])
     same = np.append(False, (place[:, 1:] == place[:, :-1]).all(axis=0)) if len(mine) else mine
-    adding, reading = adds[every.form[mine]], ~every.write[mine]
+    adding, reading = adds[accesses.operand_spec[mine]], ~accesses.write[mine]
     lines = trace.instructions().line
     # read, after an addition and before another one
     at = np.flatnonzero(reading[1:-1] & same[1:-1] & same[2:] & adding[2:]) + 1
@@ -40,7 +44,7 @@ def check_sums(m: Execution) -> None:
         while same[first] and reading[first]:
             first -= 1
         if adding[first]:
-            line, other = (int(lines[every.instr[mine[k]]]) for k in (i + 1, i))
+            line, other = (int(lines[accesses.instr[mine[k]]]) for k in (i + 1, i))
             if m.findings.found("NKI-L02", other, line):
                 continue  # in an affine_range that is not all
             m.findings.find(

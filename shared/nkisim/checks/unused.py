@@ -42,15 +42,15 @@ def check_unused(m: Execution) -> None:
         return
     acc = accesses(trace, m.hw)
     steps = _steps(trace)
-    kinds = np.array([_is_of_interest(k) for k in trace.kinds], bool)
+    specs = np.array([_is_of_interest(k) for k in trace.op_specs], bool)
     stored = acc.ev["write"].astype(bool) & acc.stores.hbm[acc.ev["storage"]]
-    if not kinds[acc.kinds[acc.ev["instr"][stored]]].any():
+    if not specs[acc.specs[acc.ev["instr"][stored]]].any():
         return  # it has no result at all
     unseen = np.zeros(len(acc.stores.hbm), bool)
     unseen[list(m.unseen | m.indexed)] = True
     if any(f.id == "NKI-A05" for f in m.findings):
         unseen |= acc.stores.arena  # tiles lie on each other: that says it all
-    over, some = _Over(trace, acc, steps, unseen), kinds[acc.kinds]
+    over, some = _Over(trace, acc, steps, unseen), specs[acc.specs]
     told: set[int] = set()
     said = {f.where for f in m.findings if f.id in _THE_SAME}
 
@@ -58,8 +58,8 @@ def check_unused(m: Execution) -> None:
         line, first = int(steps.line[step]), int(np.argmax(steps.step == step))
         if some[first] and step not in told and trace.where(line) not in said:
             told.add(step)
-            kind = trace.kinds[acc.kinds[first]]  # a load that is not used may be on purpose
-            loads = kind.engine == "dma" and kind.operands[0].kind is SBUF
+            spec = trace.op_specs[acc.specs[first]]  # a load that is not used may be on purpose
+            loads = spec.engine == "dma" and spec.operands[0].memory is SBUF
             m.findings.find(
                 "NKI-U04", "note" if loads and not sure else "warning", text, line, other
             )
@@ -95,18 +95,20 @@ def check_unused(m: Execution) -> None:
 
 
 def _steps(trace: Trace) -> _Steps:
-    kinds, line, _ = trace.instructions()
-    names = sorted({k.row.name for k in trace.kinds})
-    row = np.array([names.index(k.row.name) for k in trace.kinds], np.int64)[kinds]
+    specs, line, _ = trace.instructions()
+    names = sorted({k.row.name for k in trace.op_specs})
+    row = np.array([names.index(k.row.name) for k in trace.op_specs], np.int64)[specs]
     which, step = np.unique((line + 1) * len(names) + row, return_inverse=True)
     return _Steps(step, which // len(names) - 1, [names[i] for i in which % len(names)])
 
 
-def _is_of_interest(kind: OpSpec) -> bool:
+def _is_of_interest(spec: OpSpec) -> bool:
     """Return whether an instruction is nothing but its results, computed from something."""
-    drives = "reduce_cmd" in kind.row.signature.parameters and getattr(kind.form, "registers", True)
-    return len(kind.operands) > kind.outputs > 0 and not (
-        drives or kind.row.is_collective or kind.scatters
+    drives = "reduce_cmd" in spec.row.signature.parameters and getattr(
+        spec.variant, "registers", True
+    )
+    return len(spec.operands) > spec.outputs > 0 and not (
+        drives or spec.row.is_collective or spec.scatters
     )
 
 
@@ -120,11 +122,15 @@ def _dropped(
 
     `some`: the instructions that are nothing but their results.
     """
-    ev, forms = acc.ev, trace.forms()
+    ev, operand_specs = acc.ev, trace.operand_specs()
     storage, write = ev["storage"], ev["write"].astype(bool)
     adds = np.array(
-        [k.accumulate or k.inplace or k.adds or k.row.merges or k.masked for k, _, _ in forms], bool
-    )[ev["form"]]
+        [
+            k.accumulate or k.inplace or k.adds or k.row.merges or k.masked
+            for k, _, _ in operand_specs
+        ],
+        bool,
+    )[ev["operand_spec"]]
     step = steps.step[ev["instr"]]
     ends = (acc.stores.hbm | unseen)[storage]  # what is written there is not lost
     live = np.zeros(len(steps.line), bool)
@@ -169,12 +175,12 @@ def _dropped(
 def _mostly(
     acc: Accesses, steps: _Steps, unseen: np.ndarray, some: np.ndarray
 ) -> list[tuple[int, int, int]]:
-    """Return (step, unread results, all results) of the steps of which only the last one, or
-    hardly one, is read: each in a tile of its own."""
+    """Return (step, unread results, all results) of steps that write a tile of their own each time
+    and whose results, but for the last one or a few, are never read."""
     ev = acc.ev
     write = ev["write"].astype(bool)
     read = np.bincount(ev["storage"][~write], minlength=len(acc.stores.hbm)) > 0
-    single = np.bincount(ev["instr"], write, len(acc.kinds)) == 1
+    single = np.bincount(ev["instr"], write, len(acc.specs)) == 1
     mine = (
         write
         & some[ev["instr"]]
@@ -202,8 +208,8 @@ class _Over:
 
     def __init__(self, trace: Trace, acc: Accesses, steps: _Steps, unseen: np.ndarray):
         self.ev, self.trace = acc.ev, trace
-        ev, forms, self.geometry = acc.ev, trace.forms(), Geometry()
-        self.pattern = np.array([self.geometry.id(p) for _, _, p in forms], np.int64)
+        ev, operand_specs, self.geometry = acc.ev, trace.operand_specs(), Geometry()
+        self.pattern = np.array([self.geometry.id(p) for _, _, p in operand_specs], np.int64)
         plain = np.array(
             [
                 n < k.outputs
@@ -216,7 +222,7 @@ class _Over:
                     or k.scatters
                     or k.row.is_collective
                 )
-                for k, n, _ in forms
+                for k, n, _ in operand_specs
             ],
             bool,
         )
@@ -225,15 +231,20 @@ class _Over:
         mine = np.flatnonzero(write & ~unseen[ev["storage"]])
         order = mine[
             np.lexsort(
-                (mine, self.pattern[ev["form"][mine]], ev["offset"][mine], ev["storage"][mine])
+                (
+                    mine,
+                    self.pattern[ev["operand_spec"][mine]],
+                    ev["offset"][mine],
+                    ev["storage"][mine],
+                )
             )
         ]
         a, b = order[:-1], order[1:]  # a write, and the next to the same place
         same = (
             (ev["storage"][a] == ev["storage"][b])
             & (ev["offset"][a] == ev["offset"][b])
-            & (self.pattern[ev["form"][a]] == self.pattern[ev["form"][b]])
-            & plain[ev["form"][b]]
+            & (self.pattern[ev["operand_spec"][a]] == self.pattern[ev["operand_spec"][b]])
+            & plain[ev["operand_spec"][b]]
         )
         self.a, self.b = a[same], b[same]
         reads = np.flatnonzero(~write)
@@ -250,16 +261,16 @@ class _Over:
         if not len(between):
             return True
         ev = self.ev
-        p = np.full(len(between), self.pattern[ev["form"][at]])
+        p = np.full(len(between), self.pattern[ev["operand_spec"][at]])
         return not self.geometry.overlaps(
-            p, self.pattern[ev["form"][between]], ev["offset"][between] - ev["offset"][at]
+            p, self.pattern[ev["operand_spec"][between]], ev["offset"][between] - ev["offset"][at]
         ).any()
 
     def by_itself(self) -> list[int]:
         """Return the steps that write over their own results, made of other data."""
-        alone = np.array([k.outputs == 1 for k, _, _ in self.trace.forms()], bool)
+        alone = np.array([k.outputs == 1 for k, _, _ in self.trace.operand_specs()], bool)
         some = np.flatnonzero(
-            (self.step[self.a] == self.step[self.b]) & alone[self.ev["form"][self.a]]
+            (self.step[self.a] == self.step[self.b]) & alone[self.ev["operand_spec"][self.a]]
         )
         if not len(some):
             return []
@@ -298,12 +309,12 @@ class _Sources:
     """What each instruction reads, and when that is written."""
 
     def __init__(self, trace: Trace):
-        every = trace.operands()
-        self.instr, self.read = every.instr, ~every.write
-        self.place = np.stack([every.storage, every.offset], axis=1)
-        writes = np.flatnonzero(every.write)
+        accesses = trace.operands()
+        self.instr, self.read = accesses.instr, ~accesses.write
+        self.place = np.stack([accesses.storage, accesses.offset], axis=1)
+        writes = np.flatnonzero(accesses.write)
         self.span = len(trace) + 1
-        self.written = np.sort(every.storage[writes] * self.span + every.instr[writes])
+        self.written = np.sort(accesses.storage[writes] * self.span + accesses.instr[writes])
 
     def differ(self, one: int, other: int) -> bool:
         """Return whether two instructions read other places, or places written in between."""

@@ -28,10 +28,10 @@ MOST_RUNS = 100  # parts of a mask that are gone through one by one
 class Buffer:
     """A memory that a tensor can be created in: `nl.sbuf`, `nl.psum`, `nl.hbm` ..."""
 
-    __slots__ = ("name", "kind")
+    __slots__ = ("name", "memory")
 
-    def __init__(self, name: str, kind: str):
-        self.name, self.kind = name, kind
+    def __init__(self, name: str, memory: str):
+        self.name, self.memory = name, memory
 
     def __repr__(self) -> str:
         return f"nl.{self.name}"
@@ -61,7 +61,7 @@ class DirectBuffer:
     block index `idx`; for PSUM the byte address counts from bank 0.
     """
 
-    kind: str
+    memory: str
     place: Callable[[tuple[int, ...], int, int], tuple[int, int]]
     check_rank: Callable[[int], None] | None = None
 
@@ -71,7 +71,7 @@ class Storage:
 
     __slots__ = (
         "id",
-        "kind",
+        "memory",
         "nparts",
         "row_bytes",
         "nbytes",
@@ -105,7 +105,7 @@ class Storage:
     def __init__(
         self,
         id: int,
-        kind: str,
+        memory: str,
         nparts: int,
         row_bytes: int,
         grain: int,
@@ -114,7 +114,7 @@ class Storage:
         arena: bool,
         readonly: bool,
     ):
-        self.id, self.kind = id, kind
+        self.id, self.memory = id, memory
         self.nparts, self.row_bytes = nparts, row_bytes
         self.nbytes = nparts * row_bytes
         self._data: np.ndarray | None = None
@@ -505,7 +505,7 @@ class Write:
 def free_range(
     offset: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
 ) -> tuple[int, int]:
-    """Return the lowest and past the highest byte of a tile's free dims, of which the first
+    """Return the lowest byte of a tile's free dims and the one past the highest; their first
     element is `offset` bytes from the start of a partition."""
     ends = [(n - 1) * s for n, s in zip(shape[1:], strides[1:])]
     return (offset + sum(min(e, 0) for e in ends), offset + sum(max(e, 0) for e in ends) + itemsize)

@@ -18,7 +18,7 @@ from typing import Any
 
 from nkisim.cli.main import did_you_mean
 from nkisim.errors import NkiError
-from nkisim.errors.uncaught import trim
+from nkisim.errors.frames import trim
 from nkisim.finder import install
 from nkisim.timing import compiler
 

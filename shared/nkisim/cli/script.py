@@ -21,7 +21,7 @@ from types import CodeType, ModuleType
 from nkisim.checks import strictness
 from nkisim.chip.hw import TARGET_VARIABLE, TARGETS, get
 from nkisim.errors import NkiError
-from nkisim.errors.uncaught import trim
+from nkisim.errors.frames import trim
 from nkisim.finder import install
 
 _USAGE = """python -m nkisim run [OPTION ...] script.py [args ...]

@@ -14,7 +14,7 @@ from typing import Any
 from nkisim.cli.main import did_you_mean
 from nkisim.cli.profile import CannotProfile, functions, load_kernel, named_argument, value_of
 from nkisim.errors import NkiError
-from nkisim.errors.uncaught import trim
+from nkisim.errors.frames import trim
 from nkisim.timing import compiler
 from nkisim.tuning import plot, space
 from nkisim.tuning import tune as tuning

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..dialect import BETA1, Dialect
+from .frames import format_exception, is_ours, known_as
 from .rules import RULES
 
-_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 _ours: dict[str, bool] = {}  # source file -> is it the simulator's own?
 
@@ -46,18 +46,6 @@ class Where(NamedTuple):
     def short(self) -> str:
         """Return file and line, without the folder."""
         return f"{os.path.basename(known_as(self.file))}:{self.line}"
-
-
-def known_as(file: str) -> str:
-    """Return how the user knows a source file: a notebook's cell has no file to open."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    name = shell.compile.format_code_name(file) if shell is not None else None
-    return " ".join(name) if name else file
-
-
-def is_ours(filename: str) -> bool:
-    """Return whether a source file belongs to the simulator rather than to the user."""
-    return filename.startswith(_HERE) or filename.startswith("<frozen")
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
@@ -140,8 +128,6 @@ class NkiError(ValueError):
 
     def _render_traceback_(self) -> list[str]:
         """Return what IPython and notebooks show: they ask exceptions for this method."""
-        from .uncaught import format_exception
-
         return format_exception(self, self.__traceback__)
 
     def at(self, where: Where | None, final: bool = False) -> NkiError:
@@ -216,7 +202,7 @@ _OF_CALLS = (
 def _kind(value: Any) -> str:
     """Return an argument in a few words."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        kind = getattr(value, "kind", getattr(value, "buffer", "array"))
+        kind = getattr(value, "memory", getattr(value, "buffer", "array"))
         return f"{np.dtype(value.dtype).name}{list(value.shape)} ({getattr(kind, 'name', kind)})"
     return f"{reprlib.repr(value)} ({type(value).__name__})"
 
@@ -266,7 +252,7 @@ def not_understood(
 def out_of_bound_at_run_time(index: int, size: int, offset: int = -1, room: int = 0) -> IndexError:
     """Return the IndexError of an indirect access beyond the tensor.
 
-    `offset`: the index that the kernel gave, of which there are `room`; no room: it is not known.
+    `offset`: the index that the kernel gave; `room`: how many there are, 0 if that is not known.
 
     The SDK's own simulator raises a plain IndexError with the flattened element address, and
     tests of AWS's documentation compare its whole text: what more there is to say stands in notes,

@@ -138,7 +138,7 @@ Try: reshape the free dims to one first.
 NKI-S13 | - | Shuffle masks
 32 source partitions of a quadrant; 255 leaves a partition as it is.
 NKI-S14 | - | Sizes that are floats
-Python's / makes a float even where it divides: 8 / 2 is 4.0. The SDK takes such a float for the integer that it equals, and so does the simulator; a float that is no whole number is an error. Large sizes lose digits as floats, and the size that does not divide evenly is found by nobody.
+Python's / makes a float even where it divides: 8 / 2 is 4.0. The SDK takes such a float for the integer that it equals, and so does the simulator; a float that is no whole number is an error. Large sizes lose digits as floats, and the size that does not divide evenly is found by no one.
 Try: // for every size, bound and offset.
 NKI-S15 | - | A copy does not transpose
 nisa.dma_copy takes the elements of both sides in their order. Where source and destination have the same two sizes in the other order, (64, 128) and (128, 64), each row of one becomes parts of several rows of the other: a regrouping, which hardly any kernel wants there. One that wants it says so with a view.
@@ -380,7 +380,7 @@ NKI-N10 | - | Cores wait for each other at the same points
 kernel[2] runs on two cores that have their own SBUF and PSUM and share HBM. nisa.core_barrier and nisa.sendrecv wait until the other core has come to the same call (with the same pipe_id); if it never does, the chip hangs. So both cores go through the same sequence of them. A barrier blocks one engine, and orders what the cores do with the tensor that it names: other engines, and DMAs of other tensors, go on.
 Try: take barriers out of conditions on nl.program_id(0).
 NKI-N11 | - | Edges go between instructions that are there
-kernel.with_schedule([(consumer, producer)]) names instructions by their name= argument, and instr.depends_on(other) takes what a call of nisa returns. An edge only restricts what the compiler may move; it changes no result. One that names nothing has no effect on the chip, and nobody says so.
+kernel.with_schedule([(consumer, producer)]) names instructions by their name= argument, and instr.depends_on(other) takes what a call of nisa returns. An edge only restricts what the compiler may move; it changes no result. One that names nothing has no effect on the chip, and no one says so.
 Try: nisa.activation(..., name="act0"), and the same name in the pair.
 NKI-N12 | - | Scalars are 32-bit integers of the device
 Since 0.7, s = nisa.scalar_load(tile) is an integer that the program on the chip computes with: + - * with integers of Python and other scalars, which wrap around in 32 bits. It is a scalar_offset= of .ap, an index of .select, a bound of nl.fori_loop, and nisa.scalar_store writes it. Comparisons are traced, but nothing takes their result. Scalars of 64 bits (nl.int64) are not modelled.

@@ -18,21 +18,21 @@ from .index import Index, Slice, _broadcast, is_all, whole
 def view(known: dict[tuple, tuple], t: Strided, keys: tuple) -> View:
     """Return the view of `t` that subscripts with at least one `Index` mean.
 
-    `known` holds what was resolved before, by the form of tensor and subscripts.
+    `known` holds what was resolved before, by the shapes of tensor and subscripts.
     """
-    form: list[Any] = [t.shape, t.strides, t.nblock, t.kind]
+    parts: list[Any] = [t.shape, t.strides, t.nblock, t.memory]
     for k in keys:
         if k.__class__ is Index:
-            form += (k.shape, k.coeffs)
+            parts += (k.shape, k.coeffs)
         elif isinstance(k, int) and int.__index__(k) >= 0:
-            form.append(0)
+            parts.append(0)
         elif is_all(k):
-            form.append(None)
+            parts.append(None)
         else:
             return _resolve(t, keys)
     if t.oob is not None:  # what is left of it depends on the constants
         return _resolve(t, keys)
-    key = tuple(form)
+    key = tuple(parts)
     got = known.get(key)
     if got is None:
         new = _resolve(t, keys)
@@ -69,7 +69,7 @@ def _resolve(t: Strided, keys: tuple) -> View:
     grid, whole_dims = _grid(t, keys)
     axes = _axes(t, keys, len(grid), whole_dims)
     nblock = 0
-    if t.kind is not HBM:
+    if t.memory is not HBM:
         _check_partition(axes[t.nblock], grid)
         for d in range(t.nblock + 1, len(axes)):
             _check_free(axes[d], grid, d)

@@ -12,7 +12,7 @@ from .index import Slice, whole
 
 def view(t: Strided, keys: tuple, itemsize: int) -> View:
     """Return the view of `t` that one integer, slice or `nl.ds` a dim means."""
-    part = t.nblock if t.kind is not HBM else -1
+    part = t.nblock if t.memory is not HBM else -1
     offset, nblock = t.offset, t.nblock
     shape: list[int] = []
     strides: list[int] = []

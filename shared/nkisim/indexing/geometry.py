@@ -70,14 +70,14 @@ View = tuple[int, tuple[int, ...], tuple[int, ...], int, Notes]
 
 
 class Strided(Protocol):
-    """What can be viewed: a tensor, as far as its geometry goes; `kind` is its memory."""
+    """What can be viewed: a tensor, as far as its geometry goes; `memory` is its memory."""
 
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     nblock: int
     oob: Notes
-    kind: str
+    memory: str
 
 
 def leaving(notes: list[Beyond], shape: tuple[int, ...]) -> Notes:

@@ -275,7 +275,7 @@ class Index:
         return self._divided(other, "remainder of an index expression")[1]
 
     # -- comparison: masks -------------------------------------------------
-    def _compare(self, other: Any, kind: str) -> Mask:
+    def _compare(self, other: Any, operator: str) -> Mask:
         bound = other if type(other) is Index else whole(other, "the bound of a mask")
         if bound is None:
             raise fail(
@@ -285,7 +285,7 @@ class Index:
                 limit="affine expressions of nl.arange, nl.mgrid, loop variables and ints",
                 hint="for a condition on data use nl.where or nisa.select_reduce",
             )
-        return Mask.compare(self, bound, kind)
+        return Mask.compare(self, bound, operator)
 
     def __lt__(self, other: Any) -> Mask:
         return self._compare(other, "<")
@@ -328,18 +328,18 @@ class Mask:
         self.terms, self.array = terms, array
 
     @staticmethod
-    def compare(a: Index, b: Any, kind: str) -> Mask:
-        """Return the mask of `a kind b` for an Index or int `b`."""
+    def compare(a: Index, b: Any, operator: str) -> Mask:
+        """Return the mask of `a operator b` for an Index or int `b`."""
         diff = a - b
-        if kind == "<":
+        if operator == "<":
             return Mask((-diff - 1,))
-        if kind == "<=":
+        if operator == "<=":
             return Mask((-diff,))
-        if kind == ">":
+        if operator == ">":
             return Mask((diff - 1,))
-        if kind == ">=":
+        if operator == ">=":
             return Mask((diff,))
-        if kind == "==":
+        if operator == "==":
             return Mask((diff, -diff))
         return Mask(None, diff.values() != 0)
 
@@ -439,14 +439,14 @@ class Mask:
 
 def plain(k: Any) -> Any:
     """Return a subscript with the values of loops' indices in place of the indices."""
-    kind = type(k)
-    if kind is LoopIndex:
+    cls = type(k)
+    if cls is LoopIndex:
         return k.look()
-    if kind is Index and type(k.const) is LoopIndex:
+    if cls is Index and type(k.const) is LoopIndex:
         return Index(k.const.look(), k.shape, k.coeffs)
-    if kind is Slice and type(k.start) is LoopIndex:
+    if cls is Slice and type(k.start) is LoopIndex:
         return Slice(k.start.look(), k.size)
-    if kind is slice and LoopIndex in (type(k.start), type(k.stop)):
+    if cls is slice and LoopIndex in (type(k.start), type(k.stop)):
         return slice(plain(k.start), plain(k.stop), k.step)
     return k
 

@@ -25,7 +25,7 @@ def _is_one_slab(keys: tuple, at: int, left: tuple[int, ...]) -> bool:
         isinstance(tile, Shifted)
         or tile.size != 1
         or tile.dtype.kind not in "iu"
-        or tile.kind is HBM
+        or tile.memory is HBM
         or any(k is Ellipsis for k in keys)
     ):
         return False
@@ -53,7 +53,7 @@ class Indirect:
     all of them; the index tile lies along the partition axis, or is one offset for all partitions.
     """
 
-    __slots__ = ("base", "rows", "shift", "dim", "rest", "shape", "dtype", "kind")
+    __slots__ = ("base", "rows", "shift", "dim", "rest", "shape", "dtype", "memory")
     base: Tensor
     rows: Tensor
     shift: Index | None
@@ -61,13 +61,13 @@ class Indirect:
     rest: tuple
     shape: tuple[int, ...]
     dtype: np.dtype
-    kind: str
+    memory: str
 
     @staticmethod
     def make(base: Tensor, keys: tuple, at: list[int]) -> Indirect:
         """Check the subscript, in which index tiles stand at `at`, and return the Indirect."""
         left = base.shape[len(keys) :]
-        if len(at) == 1 and base.kind is HBM and _is_one_slab(keys, at[0], left):
+        if len(at) == 1 and base.memory is HBM and _is_one_slab(keys, at[0], left):
             d, rows = at[0], keys[at[0]].settle()
             first = (*keys[:d], 0, *keys[d + 1 :])
             return Patterned(
@@ -86,8 +86,8 @@ class Indirect:
         dim, key = at[0], keys[at[0]]
         shift = key.index if isinstance(key, Shifted) else None
         rows = (key.tile if isinstance(key, Shifted) else key).settle()
-        part = base.nblock if base.kind is not HBM else 0
-        free = any(as_int(k) is None for k in keys[:dim]) if base.kind is HBM else rows.size > 1
+        part = base.nblock if base.memory is not HBM else 0
+        free = any(as_int(k) is None for k in keys[:dim]) if base.memory is HBM else rows.size > 1
         if dim > part and free:
             raise fail(
                 "NKI-I12",
@@ -96,7 +96,7 @@ class Indirect:
                 limit="indirect indices select rows: the partition or a block dim",
                 hint="gather along the free dim with nl.gather_flattened or nisa.local_gather",
             )
-        if rows.kind is HBM or rows.dtype.kind not in "iu" or rows.size != rows.shape[0]:
+        if rows.memory is HBM or rows.dtype.kind not in "iu" or rows.size != rows.shape[0]:
             raise fail(
                 "NKI-I11",
                 "an index tile must be an int32 or uint32 tile of shape (n, 1)",
@@ -119,7 +119,7 @@ class Indirect:
         grid = _broadcast(grid, (rows.shape[0],) + (1,) * (rank - 1))
         self.base, self.rows, self.shift, self.dim, self.rest = base, rows, shift, dim, keys
         base.m.memory.indexed.add(base.storage.id)  # type: ignore[union-attr]
-        self.shape, self.dtype, self.kind = grid, base.dtype, base.kind
+        self.shape, self.dtype, self.memory = grid, base.dtype, base.memory
         return self
 
     @property
@@ -181,7 +181,7 @@ class Patterned(Indirect):
         self.base, self.rows, self.view, self.step, self.limit = base, rows, view, step, limit
         base.m.memory.indexed.add(base.storage.id)  # type: ignore[union-attr]
         self.shift, self.dim, self.rest = None, 0, ()
-        self.shape, self.dtype, self.kind = view.shape, view.dtype, view.kind
+        self.shape, self.dtype, self.memory = view.shape, view.dtype, view.memory
 
     def with_shape(self, shape: tuple[int, ...]) -> Patterned:
         """Return the same elements in another shape, if an access pattern can say that."""

@@ -13,24 +13,24 @@ from typing import Any
 Resolver = Callable[[Any, tuple], Any]
 #: by rank, partition dim (-1: none, in HBM) and type of each key, one dict in the other; at None
 #: what resolves such subscripts of such tensors
-FORMS: dict[Any, Any] = {}
+RESOLVERS: dict[Any, Any] = {}
 
 
 def resolver(rank: int, part: int, keys: tuple, made: type) -> Resolver:
-    """Return the function for subscripts like `keys`, which is added to FORMS.
+    """Return the function for subscripts like `keys`, which is added to RESOLVERS.
 
     The function gets a tensor and the keys, and returns the view, of the class `made`. Integers and
     slices that lie inside of the tensor are one; for what leaves it, counts from its end or has a
     step, which is for others, it returns None.
     """
-    kinds = [type(k) for k in keys]
-    forms = FORMS
-    for at in (rank, part, *kinds):
-        forms = forms.setdefault(at, {})
-    found = forms[None] = (
+    types = [type(k) for k in keys]
+    resolvers = RESOLVERS
+    for at in (rank, part, *types):
+        resolvers = resolvers.setdefault(at, {})
+    found = resolvers[None] = (
         _nothing
-        if len(kinds) > rank or not {int, slice}.issuperset(kinds)
-        else _written(rank, part, kinds, made)
+        if len(types) > rank or not {int, slice}.issuperset(types)
+        else _written(rank, part, types, made)
     )
     return found
 
@@ -39,19 +39,19 @@ def _nothing(t: Any, keys: tuple) -> None:
     return None
 
 
-def _written(rank: int, part: int, kinds: list[type], made: type) -> Resolver:
+def _written(rank: int, part: int, types: list[type], made: type) -> Resolver:
     """Write the function for integers and slices."""
-    dims = range(len(kinds))
+    dims = range(len(types))
     body = [
-        f"{''.join(f'k{d}, ' for d in dims)} = keys" if kinds else "",
+        f"{''.join(f'k{d}, ' for d in dims)} = keys" if types else "",
         f"{''.join(f'n{d}, ' for d in range(rank))} = t.shape" if rank else "",
         f"{''.join(f's{d}, ' for d in range(rank))} = t.strides" if rank else "",
     ]
-    numbers = [d for d in dims if kinds[d] is int]
+    numbers = [d for d in dims if types[d] is int]
     body += [f"if k{d} < 0 or k{d} >= n{d}: return None" for d in numbers]
     body.append("offset = t.offset" + "".join(f" + k{d} * s{d}" for d in numbers))
     for d in dims:
-        if kinds[d] is slice:
+        if types[d] is slice:
             body += [
                 f"if k{d}.step is not None: return None",
                 f"a, b = k{d}.start, k{d}.stop",
@@ -71,7 +71,7 @@ def _written(rank: int, part: int, kinds: list[type], made: type) -> Resolver:
         strides.append("t.dtype.itemsize")
     body += [
         "v = new(made)",  # as Tensor.__init__ and `like` do
-        *(f"v.{name} = t.{name}" for name in ("m", "storage", "dtype", "kind", "owner")),
+        *(f"v.{name} = t.{name}" for name in ("m", "storage", "dtype", "memory", "owner")),
         "v.offset = offset",
         f"v.shape = ({''.join(f'{n}, ' for n in sizes)})",
         f"v.strides = ({''.join(f'{s}, ' for s in strides)})",
@@ -84,4 +84,4 @@ def _written(rank: int, part: int, kinds: list[type], made: type) -> Resolver:
     return names["resolve"]
 
 
-__all__ = ["FORMS", "resolver"]
+__all__ = ["RESOLVERS", "resolver"]

@@ -14,9 +14,9 @@ from ..machine.tensor import Tensor
 from . import formulas, integers, registers, sums
 from .accumulators import IDLE, REDUCE, RESET, RESET_REDUCE, use
 from .dve import lanes_of, put
-from .forms import Activation
 from .operands import WRITE, Tile, Vector, is_scalar
 from .table import SCALAR, instruction
+from .variants import Activation
 
 
 def _run_activation(m: Machine, ins: Instr, dst: Tensor) -> None:
@@ -103,7 +103,9 @@ def _plan(m: Machine, op: Any, bias: Any, reduce_op: Any, reduce_res: Any, cmd: 
                 given=f"reduce_op={red.name}",
                 limit="reduce_op=np.add",
             )
-    return Instr(params=(fn, red, cmd), form=Activation(fn.name, use(cmd, reduce_res is not None)))
+    return Instr(
+        params=(fn, red, cmd), variant=Activation(fn.name, use(cmd, reduce_res is not None))
+    )
 
 
 _BIAS = Vector(

@@ -18,10 +18,10 @@ _ARCH3 = "Neuron SDK 2.32, Trainium3 Architecture Guide"
 class Cheaper(NamedTuple):
     """A reason for which an instruction costs less.
 
-    `by`: what is different: "dtype", "memory", "engine", or a part of the row's form; `when`: the
-    condition; `source`: where it is documented or measured; `rule`: the id of the rule that holds a
-    kernel to it, "" where the operands themselves say so; `dtypes`: those that make it cheaper, if
-    it is by them.
+    `by`: what is different: "dtype", "memory", "engine", or a part of the row's variant; `when`:
+    the condition; `source`: where it is documented or measured; `rule`: the id of the rule that
+    holds a kernel to it, "" where the operands themselves say so; `dtypes`: those that make it
+    cheaper, if it is by them.
     """
 
     by: str

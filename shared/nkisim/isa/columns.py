@@ -16,9 +16,9 @@ from ..machine.interface import Machine
 from ..machine.tensor import Tensor
 from . import formulas
 from .dma import meet
-from .forms import Ops
 from .operands import UPDATE, Tile
 from .table import GPSIMD, SCALAR, VECTOR, instruction
+from .variants import Ops
 
 _API = "Neuron SDK 2.32 API reference: nki.language.NkiTensor.indirect"
 
@@ -75,7 +75,7 @@ _ROW: dict[str, Any] = dict(
 )
 def indirect_gather(m: Machine, data: Any, index: Any, count: int, group: int) -> Instr:
     """Read `count` columns of a tile; partitions in groups of `group` share their offsets."""
-    return Instr((data.shape[0], count), params=group, form=Ops("indirect"))
+    return Instr((data.shape[0], count), params=group, variant=Ops("indirect"))
 
 
 @instruction(
@@ -86,4 +86,4 @@ def indirect_gather(m: Machine, data: Any, index: Any, count: int, group: int) -
 )
 def indirect_scatter(m: Machine, dst: Any, value: Any, index: Any, group: int) -> Instr:
     """Write the columns of `value` where offsets point; the others stay."""
-    return Instr(params=group, form=Ops("indirect"))
+    return Instr(params=group, variant=Ops("indirect"))

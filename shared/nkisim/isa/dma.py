@@ -17,9 +17,9 @@ from ..machine.tensor import Indirect, Tensor
 from . import formulas, sums
 from .cheaper import FEWER_BYTES
 from .dve import copied_exactly
-from .forms import PLAIN, Access
 from .operands import READ, WRITE, Moved, Tile, is_scalar
 from .table import DMA, instruction
+from .variants import PLAIN, Access
 
 
 def _skips(mode: Any) -> bool:
@@ -141,7 +141,7 @@ def raise_out_of_bound(x: Indirect, flat: np.ndarray, valid: np.ndarray) -> None
 
 def _is_plain(ins: Instr) -> bool:
     """Return whether a DMA goes by fixed addresses, and adds nothing."""
-    return ins.form is PLAIN
+    return ins.variant is PLAIN
 
 
 def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
@@ -226,7 +226,7 @@ def load(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None, mode: Any
             shape,
             dt,
             srcs=(src.rows, src.base),
-            form=Access(indirect=True, chosen=1, run=src.run()),
+            variant=Access(indirect=True, chosen=1, run=src.run()),
             params={"src": src, "skip": _skips(mode)},
         )
         ins.skips = _skips(mode)
@@ -278,9 +278,9 @@ def store(m: Machine, dst: Any, value: Any, *, mask: Any = None, mode: Any = 0) 
             dst=dst.base,
             grid=dst.shape,
             params={"scalar": value, "dst": dst, "skip": _skips(mode)},
-            form=Access(indirect=True, scatter=True, run=dst.run(), shape=dst.shape),
+            variant=Access(indirect=True, scatter=True, run=dst.run(), shape=dst.shape),
         )
-    if value.kind is PSUM:  # since SDK 2.26 the compiler copies
+    if value.memory is PSUM:  # since SDK 2.26 the compiler copies
         value = m.op("copy", value, mask=mask).settle()
     return _copy(_fit(dst, value, "nl.store"), value, {"skip": _skips(mode)})
 
@@ -316,7 +316,7 @@ def _copy(dst: Any, src: Any, params: dict) -> Instr:
         srcs=tuple(srcs),
         dst=target,
         params=params,
-        form=Access(
+        variant=Access(
             indirect,
             "dst" in params,
             adds,
@@ -422,14 +422,14 @@ def _alike(dst: Any, src: Any) -> tuple[Any, Any]:
     try:
         return (
             (with_shape(dst, src.shape), src)
-            if dst.kind is HBM
+            if dst.memory is HBM
             else (dst, with_shape(src, dst.shape))
         )
     except NkiError:  # no view of strided data
         try:
             return (
                 (dst, with_shape(src, dst.shape))
-                if dst.kind is HBM
+                if dst.memory is HBM
                 else (with_shape(dst, src.shape), src)
             )
         except NkiError:
@@ -495,7 +495,7 @@ def _transposed(m: Machine, src: Any, axes: tuple[int, ...], dtype: Any, mode: A
             dt,
             srcs=(src.rows, src.base),
             params={**params, "src": src},
-            form=Access(indirect=True, chosen=1, run=src.run()),
+            variant=Access(indirect=True, chosen=1, run=src.run()),
             grid=src.shape,
             kept=axes,
         )

@@ -16,7 +16,6 @@ from ..machine.overflow import exact
 from ..machine.tensor import Tensor
 from . import formulas
 from .cheaper import ENGINE, FAST_COPY, SCALAR_TWO_INPUTS, TWO_INPUTS, ZEROS
-from .forms import Fill, Ops
 from .operands import (
     UPDATE,
     WRITE,
@@ -28,6 +27,7 @@ from .operands import (
     result_dtype,
 )
 from .table import ANY, GPSIMD, SCALAR, VECTOR, always, instruction
+from .variants import Fill, Ops
 
 _F32 = dtypes.FLOAT32
 _ANY_ENGINE = (VECTOR, SCALAR, GPSIMD)
@@ -161,7 +161,7 @@ def memset(
         dtypes.of_scalar(value)  # raises where it has more than 32 bits
     if dst is None:
         limits.check_tile(m.hw, SBUF, dims, dt)
-    return Instr(dims, dt, params=value, form=Fill(float(value) == 0.0))
+    return Instr(dims, dt, params=value, variant=Fill(float(value) == 0.0))
 
 
 def _run_predicated(m: Machine, ins: Instr, dst: Tensor) -> None:
@@ -307,7 +307,7 @@ def tensor_tensor(
     """
     alu = ops.resolve_alu(op)
     check_bitvec(alu, (data1, data2), "nisa.tensor_tensor", dtype)
-    in_psum = PSUM in (data1.kind, data2.kind)
+    in_psum = PSUM in (data1.memory, data2.memory)
     # The package nki: "unless an operand lies in PSUM"; neuronxcc.nki refuses that.
     named = engine_code(engine, "nisa.tensor_tensor")
     chosen = not named and not (in_psum and m.dialect.psum_stays_on_dve)
@@ -323,7 +323,7 @@ def tensor_tensor(
             hint="copy the operand to SBUF first: nl.copy(x)",
             nki_hint="copy the operand to SBUF first: nisa.tensor_copy(dst, x)",
         )
-    return Instr(params=(alu, integers), form=Ops(alu.name), engine=GPSIMD if gpsimd else "")
+    return Instr(params=(alu, integers), variant=Ops(alu.name), engine=GPSIMD if gpsimd else "")
 
 
 def _exact_tensor_scalar(m: Machine, ins: Instr) -> np.ndarray | None:
@@ -425,10 +425,13 @@ def tensor_scalar(
     bitvec = steps[0][0].kind == "bitvec"
     dt = data.dtype if dtype is None and bitvec else result_dtype(dtype, data, *values)
     names = [op.name for op, _ in steps]
-    gpsimd = data.kind is SBUF and any(name in ("rsqrt", "power") for name in names)
+    gpsimd = data.memory is SBUF and any(name in ("rsqrt", "power") for name in names)
     either = not bitvec and all(name in _SCALAR_ALSO for name in names)
     return Instr(
-        dtype=dt, params=steps, form=Ops(*names), engine=GPSIMD if gpsimd else ANY if either else ""
+        dtype=dt,
+        params=steps,
+        variant=Ops(*names),
+        engine=GPSIMD if gpsimd else ANY if either else "",
     )
 
 
@@ -489,7 +492,7 @@ def scalar_tensor_tensor(
     """
     alu0, alu1 = ops.resolve_alu(op0), ops.resolve_alu(op1)
     return Instr(
-        params=(alu0, bool(reverse0), alu1, bool(reverse1)), form=Ops(alu0.name, alu1.name)
+        params=(alu0, bool(reverse0), alu1, bool(reverse1)), variant=Ops(alu0.name, alu1.name)
     )
 
 
@@ -536,4 +539,4 @@ def tensor_unary(m: Machine, x: Any, op: Any, *, dtype: Any = None, mask: Any = 
     fn = ops.resolve_unary(op)
     if fn.name == "invert":
         check_bitvec(ops.ALU["invert"], (x,), "nl.invert")
-    return Instr(params=fn, form=Ops(fn.name))
+    return Instr(params=fn, variant=Ops(fn.name))

@@ -12,10 +12,10 @@ from ..machine.tensor import Tensor
 from . import formulas
 from .cheaper import ENGINE
 from .dma import raise_out_of_bound, scatter
-from .forms import Access
 from .masks import NOTHING
 from .operands import UPDATE, RuntimeOffset, Tile, result_dtype
 from .table import ANY, GPSIMD, SCALAR, VECTOR, instruction
+from .variants import Access
 
 _ENGINES = (VECTOR, SCALAR, GPSIMD)
 
@@ -51,7 +51,7 @@ def tensor_copy_dynamic_src(
         result_dtype(dtype, base),
         srcs=(base, src.rows),
         params=src,
-        form=Access(indirect=True),
+        variant=Access(indirect=True),
     )
 
 
@@ -88,6 +88,6 @@ def tensor_copy_dynamic_dst(
         srcs=(src.reshape(dst.shape), dst.rows),
         dst=dst.base,
         params=dst,
-        form=Access(indirect=True, scatter=True),
+        variant=Access(indirect=True, scatter=True),
         grid=dst.shape,
     )

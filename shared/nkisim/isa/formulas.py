@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..chip import dtypes
 from ..chip.hw import NeuronCore
 from ..chip.memory import PSUM, SBUF
-from .forms import Ops
+from .variants import Ops
 
 if TYPE_CHECKING:
     from ..trace.trace import OpSpec, Pattern
@@ -25,7 +25,7 @@ PACK = 4  # values in an element of an x4 dtype
 _FLOAT16 = (dtypes.BFLOAT16, dtypes.FLOAT16)
 _WIDE = (dtypes.FLOAT32, dtypes.TFLOAT32)
 
-#: (kind, hw, engine) -> engine cycles
+#: (spec, hw, engine) -> engine cycles
 Formula = Callable[["OpSpec", NeuronCore, str], float]
 
 
@@ -48,13 +48,13 @@ def free(p: Pattern) -> int:
     return p.elements // p.shape[0]
 
 
-def _out(kind: OpSpec) -> int:
-    return free(kind.operands[0])
+def _out(spec: OpSpec) -> int:
+    return free(spec.operands[0])
 
 
-def _in(kind: OpSpec) -> int:
-    srcs = kind.operands[kind.outputs :]
-    return max((free(p) for p in srcs), default=_out(kind))
+def _in(spec: OpSpec) -> int:
+    srcs = spec.operands[spec.outputs :]
+    return max((free(p) for p in srcs), default=_out(spec))
 
 
 def _contiguous(p: Pattern) -> bool:
@@ -87,50 +87,50 @@ def _at_least(hw: NeuronCore, cycles: float) -> float:
 # -- Vector, Scalar and GpSimd Engines -------------------------------------------------------------
 
 
-def stream(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def stream(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """One element per cycle and partition."""
-    return max(_in(kind), _out(kind))
+    return max(_in(spec), _out(spec))
 
 
-def fast_copy(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def fast_copy(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """One element per cycle; engines with fast modes move 16-bit data several times as fast."""
-    n: float = max(_in(kind), _out(kind))
-    tiles = [p for p in kind.operands if free(p) > 1 or n == 1]
+    n: float = max(_in(spec), _out(spec))
+    tiles = [p for p in spec.operands if free(p) > 1 or n == 1]
     if all(_is16(p) for p in tiles):
         fast = hw.dve_fast_modes
         if engine == "vector" and fast is not None:
-            banks, ordered = sum(p.kind is PSUM for p in tiles), all(map(_contiguous, tiles))
+            banks, ordered = sum(p.memory is PSUM for p in tiles), all(map(_contiguous, tiles))
             if not banks or banks == 1 and ordered:
                 n /= fast.strided if banks or not ordered else fast.copy
         elif engine == "scalar":
             n /= hw.timing.act_copy_rate16
     elif engine == "vector" and all(
-        p.kind is SBUF and p.dtype.itemsize == 4 and _contiguous(p) for p in tiles
+        p.memory is SBUF and p.dtype.itemsize == 4 and _contiguous(p) for p in tiles
     ):
         n *= hw.timing.dve_wide_scalar_cycles
     return n
 
 
-def dynamic_copy(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def dynamic_copy(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """A copy whose start is data: N, at least 600, where the other operand is the whole tensor."""
-    n = min(_out(kind), free(kind.operands[kind.outputs]))
+    n = min(_out(spec), free(spec.operands[spec.outputs]))
     return max(hw.timing.dynamic_copy_cycles, n)
 
 
-def two_inputs(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def two_inputs(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """tensor_tensor: two reads of SBUF halve the rate of v2, unless both are bfloat16."""
-    n = max(_in(kind), _out(kind))
-    srcs = kind.operands[kind.outputs :]
-    if sum(p.kind is SBUF for p in srcs) < 2:
+    n = max(_in(spec), _out(spec))
+    srcs = spec.operands[spec.outputs :]
+    if sum(p.memory is SBUF for p in srcs) < 2:
         return n
     fast = hw.dve_fast_modes
     if (
         engine == "vector"
         and fast is not None
-        and all(_is16(p) and _contiguous(p) for p in kind.operands)
+        and all(_is16(p) and _contiguous(p) for p in spec.operands)
     ):
         return n / fast.two_inputs
-    if all(p.dtype == dtypes.BFLOAT16 and _contiguous(p) for p in srcs) and kind.form.first in (
+    if all(p.dtype == dtypes.BFLOAT16 and _contiguous(p) for p in srcs) and spec.variant.first in (
         "add",
         "subtract",
         "multiply",
@@ -139,86 +139,86 @@ def two_inputs(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
     return hw.timing.dve_two_input_cycles * n
 
 
-def scalar_two_inputs(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def scalar_two_inputs(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """scalar_tensor_tensor: two reads halve the rate of v2 but for bfloat16 subtract, multiply."""
-    n = _out(kind)
+    n = _out(spec)
     if (
-        kind.form == Ops("subtract", "multiply")
+        spec.variant == Ops("subtract", "multiply")
         and n % 2 == 0
-        and all(p.dtype == dtypes.BFLOAT16 for p in kind.operands[kind.outputs :] if free(p) > 1)
+        and all(p.dtype == dtypes.BFLOAT16 for p in spec.operands[spec.outputs :] if free(p) > 1)
     ):
         return n
     return hw.timing.dve_two_input_cycles * n
 
 
-def predicated(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def predicated(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """tensor_copy_predicated: the predicate is a second input."""
-    return hw.timing.dve_two_input_cycles * _out(kind)
+    return hw.timing.dve_two_input_cycles * _out(spec)
 
 
-def scan(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def scan(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """tensor_tensor_scan: each element waits for the one before."""
-    return hw.timing.dve_scan_cycles * _out(kind)
+    return hw.timing.dve_scan_cycles * _out(spec)
 
 
-def reduction(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def reduction(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """tensor_reduce: N of the input; half of it for sums and maxima of bfloat16."""
-    n: float = _in(kind)
-    both = all(p.dtype == dtypes.BFLOAT16 for p in kind.operands)
-    if engine == "vector" and both and kind.form.op in ("add", "maximum"):
+    n: float = _in(spec)
+    both = all(p.dtype == dtypes.BFLOAT16 for p in spec.operands)
+    if engine == "vector" and both and spec.variant.op in ("add", "maximum"):
         n /= hw.timing.dve_reduce_rate16
     return n
 
 
-def with_read_out(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def with_read_out(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """A stream and the read-out of an accumulator register if a reduction is written."""
-    read = hw.timing.accumulator_read_cycles if kind.outputs > 1 else 0.0
-    return stream(kind, hw, engine) + read
+    read = hw.timing.accumulator_read_cycles if spec.outputs > 1 else 0.0
+    return stream(spec, hw, engine) + read
 
 
-def fill(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def fill(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """memset: zeros in 16 bits go twice as fast."""
-    n: float = _out(kind)
-    if engine == "vector" and _is16(kind.operands[0]) and kind.form.zero:
+    n: float = _out(spec)
+    if engine == "vector" and _is16(spec.operands[0]) and spec.variant.zero:
         n /= hw.timing.dve_zero_rate16
     return n
 
 
-def four_a_cycle(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def four_a_cycle(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """Several elements a cycle and partition: exponential, rand2 and quantize_mx of v4."""
-    n = max(_in(kind), _out(kind))
+    n = max(_in(spec), _out(spec))
     return n / hw.timing.dve_newer_rate
 
 
-def top_k(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def top_k(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """topk: 4 n + K."""
-    each = hw.timing.pool_topk_cycles * int(kind.form.second)
-    return hw.timing.pool_start_cycles + each + _out(kind)
+    each = hw.timing.pool_topk_cycles * int(spec.variant.second)
+    return hw.timing.pool_start_cycles + each + _out(spec)
 
 
-def iterative(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def iterative(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """reciprocal on the Vector Engine: several cycles an element."""
-    return hw.timing.dve_reciprocal_cycles * _out(kind)
+    return hw.timing.dve_reciprocal_cycles * _out(spec)
 
 
-def statistics(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def statistics(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """bn_aggr: a fixed number of cycles for every triple (count, mean, variance)."""
-    return hw.timing.dve_triple_cycles * _in(kind) / 3
+    return hw.timing.dve_triple_cycles * _in(spec) / 3
 
 
-def gpsimd(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def gpsimd(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """A GpSimd program: a start-up and one element per cycle."""
-    return hw.timing.pool_start_cycles + max(_in(kind), _out(kind))
+    return hw.timing.pool_start_cycles + max(_in(spec), _out(spec))
 
 
-def across_partitions(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def across_partitions(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """Reduction over partitions on GpSimd: its cores pass on every partition of theirs.
 
     AWS says "slow" and gives no formula: that each core streams its partitions one after the
     other is assumed.
     """
-    passes = kind.operands[kind.outputs].shape[0] / hw.timing.pool_cores
-    return hw.timing.pool_start_cycles + _in(kind) * passes
+    passes = spec.operands[spec.outputs].shape[0] / hw.timing.pool_cores
+    return hw.timing.pool_start_cycles + _in(spec) * passes
 
 
 # -- Tensor Engine ---------------------------------------------------------------------------------
@@ -236,18 +236,18 @@ def _stationary(p: Pattern, hw: NeuronCore) -> float:
     return columns * t.pe_load_cycles_per_column
 
 
-def matmul(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def matmul(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """One moving column per cycle; float32 takes two instructions of two passes each.
 
     The next stationary operand loads behind the current stream, so the slower of the two counts;
     on NeuronCore-v2 part of the load of a float32 operand is not hidden. What transposes passes
     float32 on in fewer passes: a run with values reports a moving operand that is no permutation.
     """
-    a, b = kind.operands[kind.outputs], kind.operands[-1]
+    a, b = spec.operands[spec.outputs], spec.operands[-1]
     t = hw.timing
-    n = free(b) / (2 if kind.form.double_row else 1)
+    n = free(b) / (2 if spec.variant.double_row else 1)
     wide = b.dtype in _WIDE
-    if wide and kind.form.transposes and hw.pe_transpose_bit_exact:
+    if wide and spec.variant.transposes and hw.pe_transpose_bit_exact:
         return _at_least(hw, t.pe_transpose_passes * n) + t.pe_gap_cycles
     instructions, passes = (t.pe_wide_instructions, t.pe_wide_passes) if wide else (1, 1)
     streaming = _at_least(hw, n) * passes / instructions + t.pe_gap_cycles
@@ -255,41 +255,41 @@ def matmul(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
     return instructions * (max(streaming, _stationary(a, hw)) + exposed)
 
 
-def mx_matmul(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def mx_matmul(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """nc_matmul_mx: one column of packed elements per cycle."""
-    a = kind.operands[kind.outputs]
-    return max(_at_least(hw, _out(kind)) + hw.timing.pe_gap_cycles, _stationary(a, hw))
+    a = spec.operands[spec.outputs]
+    return max(_at_least(hw, _out(spec)) + hw.timing.pe_gap_cycles, _stationary(a, hw))
 
 
-def transposition(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def transposition(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """nc_transpose on PE: the tile is stationary, an identity of as many columns moves."""
-    src, t = kind.operands[kind.outputs], hw.timing
+    src, t = spec.operands[spec.outputs], hw.timing
     n = max(src.shape[0], min(t.min_interval_cycles, free(src)))
     passes = t.pe_transpose_passes if _is_wide(src) else 1
     return max(n * passes + t.pe_gap_cycles, _stationary(src, hw))
 
 
-def ones_product(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def ones_product(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """Partition broadcast: a matmul with a row of ones."""
-    src, t = kind.operands[kind.outputs], hw.timing
+    src, t = spec.operands[spec.outputs], hw.timing
     passes = t.pe_wide_passes if _is_wide(src) else 1
     return _at_least(hw, free(src) * passes) + t.pe_gap_cycles
 
 
-def small_transposition(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def small_transposition(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """nc_transpose on the Vector Engine, 32 x 32."""
-    return _in(kind)
+    return _in(spec)
 
 
 # -- DMA -------------------------------------------------------------------------------------------
 
 
-def descriptors(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def descriptors(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """A DMA: no engine cycles; what its descriptors take is in `timing.cost.transfer`."""
     return 0.0
 
 
-def semaphore(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
+def semaphore(spec: OpSpec, hw: NeuronCore, engine: str) -> float:
     """A wait for another core: the shortest instruction; how long it waits, the cores decide."""
     return _at_least(hw, 0.0)
 
@@ -297,25 +297,25 @@ def semaphore(kind: OpSpec, hw: NeuronCore, engine: str) -> float:
 # -- arithmetic ------------------------------------------------------------------------------------
 
 
-def no_flops(kind: OpSpec) -> Flops:
+def no_flops(spec: OpSpec) -> Flops:
     """No matmul: nothing that counts as floating-point operations of a model."""
     return Flops(0, True)
 
 
-def matmul_flops(kind: OpSpec) -> Flops:
+def matmul_flops(spec: OpSpec) -> Flops:
     """2 K M N of a matmul; K counts both rows of a double-row matmul; 0 if it transposes."""
-    result, stationary = kind.operands[0], kind.operands[kind.outputs]
+    result, stationary = spec.operands[0], spec.operands[spec.outputs]
     contraction = stationary.elements // result.shape[0]
-    return Flops(2 * contraction * result.elements, not kind.form.transposes)
+    return Flops(2 * contraction * result.elements, not spec.variant.transposes)
 
 
-def mx_matmul_flops(kind: OpSpec) -> Flops:
+def mx_matmul_flops(spec: OpSpec) -> Flops:
     """2 K M N of nc_matmul_mx: each packed element is 4 rows of the contraction."""
-    result, stationary = kind.operands[0], kind.operands[kind.outputs]
+    result, stationary = spec.operands[0], spec.operands[spec.outputs]
     return Flops(2 * PACK * stationary.shape[0] * result.elements, True)
 
 
-def transposition_flops(kind: OpSpec) -> Flops:
+def transposition_flops(spec: OpSpec) -> Flops:
     """2 P P F of a transpose on the Tensor Engine: a matmul with the identity."""
-    src = kind.operands[kind.outputs]
+    src = spec.operands[spec.outputs]
     return Flops(2 * src.shape[0] * src.elements, False)

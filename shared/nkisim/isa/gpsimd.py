@@ -17,10 +17,10 @@ from ..machine.tensor import Tensor
 from . import formulas, integers, sums
 from .cheaper import ACROSS
 from .dve import put
-from .forms import Gather, Ops
 from .masks import NOTHING, PARTITIONS
 from .operands import Tile, check_bitvec, per_partition
 from .table import GPSIMD, instruction
+from .variants import Gather, Ops
 
 #: GpSimd has no port to PSUM
 _SBUF: Any = dict(memories=(SBUF,))
@@ -167,7 +167,7 @@ def tensor_partition_reduce(
     return Instr(
         (1, *data.shape[1:]),
         params=(alu, data.shape[0] if average else 1),
-        form=Ops(alu.name),
+        variant=Ops(alu.name),
         grid=data.shape,
         kept=(None, *range(1, len(data.shape))),
     )
@@ -188,7 +188,7 @@ def _in_range(m: Machine, ins: Instr, index: np.ndarray, size: int, what: str = 
 
 
 def _run_local_gather(m: Machine, ins: Instr, dst: Tensor) -> None:
-    per_idx, valid = ins.form
+    per_idx, valid = ins.variant
     many = m.hw.pool_partitions
     used = np.moveaxis(ins.srcs[1].np.reshape(-1, many, per_partition(ins.srcs[1])), 1, 2)
     _in_range(
@@ -248,7 +248,7 @@ def local_gather(
         if len(i.shape) == 2 and valid == per_group
         else (s.shape[0], valid, num_elem_per_idx)
     )
-    return Instr(shape, s.dtype, form=Gather(int(num_elem_per_idx), valid))
+    return Instr(shape, s.dtype, variant=Gather(int(num_elem_per_idx), valid))
 
 
 def _run_gather_flattened(m: Machine, ins: Instr, dst: Tensor) -> None:

@@ -81,11 +81,11 @@ def broadcast_to(m: Machine, t: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Repeat dims of size 1: free dims are a stride of 0, partitions a matmul with ones."""
     t.settle()
     dims = limits.sizes(shape)
-    if len(dims) < len(t.shape) or t.kind is not HBM and t.nblock:
+    if len(dims) < len(t.shape) or t.memory is not HBM and t.nblock:
         raise fail(
             "NKI-S02", "a tensor cannot be broadcast to fewer dims", given=f"{t.shape} to {dims}"
         )
-    if t.kind is HBM:
+    if t.memory is HBM:
         lead = len(dims) - len(t.shape)
         old, strides = (1,) * lead + t.shape, (0,) * lead + t.strides
     else:
@@ -98,7 +98,7 @@ def broadcast_to(m: Machine, t: Tensor, shape: tuple[int, ...]) -> Tensor:
             given=f"{t.shape} to {dims}",
             limit="only dims of size 1 repeat",
         )
-    if t.kind is not HBM and old[0] == 1 and dims[0] > 1:
+    if t.memory is not HBM and old[0] == 1 and dims[0] > 1:
         t = _across_partitions(m, t, dims[0])
         old, strides = t.shape, t.strides
     return t.like(
@@ -114,7 +114,7 @@ def _across_partitions(m: Machine, t: Tensor, partitions: int) -> Tensor:
     """Return a tile (1, F...) repeated on `partitions` partitions: PE, then a copy to SBUF."""
     if partitions > m.hw.pmax:
         limits.check_tile(m.hw, "sbuf", (partitions, *t.shape[1:]), t.dtype)
-    if t.kind is PSUM:
+    if t.memory is PSUM:
         t = dve.tensor_copy(t).settle()
     free = t.size
     flat = t.reshape((1, free))
@@ -174,7 +174,7 @@ def binary(
     a, b = m.tile(x, "x"), m.tile(y, "y")
     if a.shape[0] != b.shape[0]:
         a, b = _same_partitions(m, name, a, b, partitions)
-    if a.kind is PSUM and b.kind is PSUM:
+    if a.memory is PSUM and b.memory is PSUM:
         b = copy(m, b).settle()
     if name == "divide":
         dt = result_dtype(dtype, a, b)
@@ -187,7 +187,7 @@ def binary(
         if a.size == a.shape[0]:
             return dve.tensor_scalar(b, name, a, reverse0=True, dtype=dtype, mask=mask)
     if dve.goes_to_gpsimd(m, alu, a, b, dtype):  # which does not reach PSUM
-        a, b = (copy(m, t).settle() if t.kind is PSUM else t for t in (a, b))
+        a, b = (copy(m, t).settle() if t.memory is PSUM else t for t in (a, b))
     return dve.tensor_tensor(a, b, name, dtype=dtype, mask=mask)
 
 
@@ -231,7 +231,7 @@ def _spread(m: Machine, t: Tensor, other: Tensor) -> Tensor:
     The Vector Engine reads the product with ones where it is, if it fits a bank of PSUM and the
     other operand lies in SBUF.
     """
-    if other.kind is PSUM or t.kind is PSUM or t.size > m.hw.psum_fmax:
+    if other.memory is PSUM or t.memory is PSUM or t.size > m.hw.psum_fmax:
         return _across_partitions(m, t, other.shape[0])
     flat = pe.partition_broadcast(t.reshape((1, t.size)), other.shape[0]).settle()
     return flat.reshape((other.shape[0], *t.shape[1:]))
@@ -420,7 +420,7 @@ def transpose(m: Machine, x: Any, engine: Any = 0, dtype: Any = None, mask: Any 
             limit="engine=nisa.tensor_engine (up to 128 x 128) or nisa.vector_engine "
             "(up to 32 x 32)",
         )
-    if engine == 0 and (t.kind is PSUM or m.memory.direct and max(free, t.shape[0]) <= side):
+    if engine == 0 and (t.memory is PSUM or m.memory.direct and max(free, t.shape[0]) <= side):
         return pe.nc_transpose_dve(x, dtype=dtype, mask=mask)
     return pe.nc_transpose_pe(x, dtype=dtype, mask=mask)
 

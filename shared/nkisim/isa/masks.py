@@ -68,7 +68,7 @@ def _of_result(d: Kept, n: int, box: Box) -> tuple[int, int]:
 
 def _cuts(row: Row, ins: Instr, grid: tuple[int, ...], box: Box) -> bool:
     """Return whether a box may narrow the operands: values must not depend on what it cuts."""
-    if isinstance(ins.form, Access) and ins.form.indirect:
+    if isinstance(ins.variant, Access) and ins.variant.indirect:
         return False
     return row.mask_mode == EVERYTHING or row.mask_mode == PARTITIONS and leading(box[1:], grid[1:])
 

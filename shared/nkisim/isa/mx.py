@@ -19,10 +19,10 @@ from ..machine.instruction import Instr
 from ..machine.interface import Machine
 from ..machine.tensor import Tensor
 from . import formulas, sums
-from .forms import Matmul
 from .operands import UPDATE, WRITE, Tile, per_partition
 from .pe import check_bank
 from .table import TENSOR, VECTOR, instruction
+from .variants import Matmul
 
 _API = "Neuron SDK 2.32 API reference: nki.isa"
 _LANES = 8  # partitions that share a scale
@@ -224,4 +224,4 @@ def nc_matmul_mx(
             given=dtypes.name(result),
             limit="float32 or bfloat16 in PSUM",
         )
-    return Instr((per_partition(a), *b.shape[1:]), result, form=Matmul(tiled=bool(tile_size)))
+    return Instr((per_partition(a), *b.shape[1:]), result, variant=Matmul(tiled=bool(tile_size)))

@@ -21,9 +21,9 @@ from .accumulators import IDLE, drive, use
 from .cheaper import ENGINE, FEWER_BYTES
 from .dma import gathered, run_of, scatter, with_shape
 from .dve import put
-from .forms import Activation, Ops
 from .operands import READ, UPDATE, WRITE, Moved, Tile, Vector, is_scalar, per_partition
 from .table import DMA, GPSIMD, SCALAR, SYNC, TENSOR, VECTOR, instruction
+from .variants import Activation, Ops
 
 _API = "Neuron SDK 2.32 API reference: nki.isa"
 
@@ -72,7 +72,7 @@ def exponential(
     """Write exp(src - max_value), and add it up in the accumulators; max_value number or (P, 1)."""
     return Instr(
         params=int(reduce_cmd),
-        form=Ops("exp", registers=use(int(reduce_cmd), reduce_res is not None)),
+        variant=Ops("exp", registers=use(int(reduce_cmd), reduce_res is not None)),
     )
 
 
@@ -271,7 +271,9 @@ def activate2(
     fn = None if _name(op) == "prelu" else ops.resolve_act(op)
     return Instr(
         params=(fn, steps, red, int(reduce_cmd), relu_param),
-        form=Activation(fn.name if fn else "prelu", use(int(reduce_cmd), reduce_res is not None)),
+        variant=Activation(
+            fn.name if fn else "prelu", use(int(reduce_cmd), reduce_res is not None)
+        ),
     )
 
 
@@ -360,7 +362,7 @@ def topk(m: Machine, dst: Any, idx_dst: Any, src: Any, n: int) -> Instr:
             limit="8 <= n < 65536 and n <= 16 elements a column; 1 <= K <= n; partitions a "
             "multiple of 16; one shape for the results",
         )
-    return Instr(params=int(n), form=Ops("topk", str(n)))
+    return Instr(params=int(n), variant=Ops("topk", str(n)))
 
 
 # -- two cores ------------------------------------------------------------------------------------
@@ -490,7 +492,7 @@ def dma_compute(
     bases = tuple(x.base for x in parts if isinstance(x, Indirect))
     reads += bases
     indirect = at is not None or bool(bases)
-    form = (
+    variant = (
         Access(
             indirect,
             at is not None,
@@ -509,7 +511,7 @@ def dma_compute(
         srcs=reads,
         dst=target,
         params=(shaped, at, int(oob_mode) == 1),
-        form=form,
+        variant=variant,
         grid=dst.shape,
     )
     ins.inplace = at is not None

@@ -71,21 +71,21 @@ DTYPES: dict[str, tuple[Callable[[np.dtype], bool], str]] = {
 class Operand:
     """One operand, as the documentation describes it.
 
-    `name` of the parameter; `role`: READ, WRITE or UPDATE; `form`: TILE, VECTOR (P, 1), ACCESS
+    `name` of the parameter; `role`: READ, WRITE or UPDATE; `takes`: TILE, VECTOR (P, 1), ACCESS
     (a tensor or a run-time indexed access of one, for DMA) or OFFSET (on chip, with a run-time
-    offset); `memories` it may lie in; `dtypes`: the class of DTYPES outside of which it is
-    refused, `documented`: the one that AWS names; `numbers`: a number will do as well, NKI_ONLY: in
+    offset); `memories` it may lie in; `dtypes`: the class of DTYPES that it has to be
+    in, `documented`: the one that AWS names; `numbers`: a number will do as well, NKI_ONLY: in
     the package nki, with a warning;
     `nki_dtypes`: the class in the package nki, where it is another one; `optional`: None will do;
     `like`: the operand that it has as many partitions as (a TILE as many elements, too);
     `elements`: least and most per partition, a number or a field of hw; `rule`, `dtype_rule`: what
-    a wrong form and a wrong dtype break; `lanes`: a mask cuts its partitions only; `copied`: the
+    another object and another dtype break; `lanes`: a mask cuts its partitions only; `copied`: the
     compiler copies it out of PSUM.
     """
 
     name: str
     role: str = READ
-    form: str = TILE
+    takes: str = TILE
     memories: tuple[str, ...] = (SBUF, PSUM)
     dtypes: str = "any"
     documented: str = "any"
@@ -102,8 +102,8 @@ class Operand:
     def __str__(self) -> str:
         """Return what it is, in a few words, for COVERAGE.md."""
         what = {TILE: "tile", VECTOR: "(P, 1)", ACCESS: "access", OFFSET: "tile at an offset"}
-        words = [what[self.form]] + (["or number"] if self.numbers is True else [])
-        words += [f"like {self.like}"] if self.like and self.form is TILE else []
+        words = [what[self.takes]] + (["or number"] if self.numbers is True else [])
+        words += [f"like {self.like}"] if self.like and self.takes is TILE else []
         if self.elements is not None:
             low, high = self.elements
             words.append(f"of {low}" if low == high else f"of {low} to {high}")
@@ -121,7 +121,7 @@ class Operand:
     def anywhere(self) -> bool:
         """Return whether any tile on chip will do."""
         return (
-            self.form is TILE
+            self.takes is TILE
             and self.dtypes == self.documented == "any"
             and self.elements is None
             and set(self.memories) >= {SBUF, PSUM}
@@ -136,11 +136,11 @@ class Operand:
             return None
         if self.numbers and is_scalar(x) and (self.numbers is True or m.dialect.nki_operands):
             return x
-        if self.form is ACCESS:
+        if self.takes is ACCESS:
             return self._access(m, x, api, idle)
-        if self.form is OFFSET:
+        if self.takes is OFFSET:
             return self._offset(x, api)
-        if self.form is VECTOR and is_scalar(x):
+        if self.takes is VECTOR and is_scalar(x):
             raise fail(
                 self.rule,
                 f"{api}: {self.name} is a number",
@@ -155,7 +155,7 @@ class Operand:
         return self._checked(m, t, api, like, idle)
 
     def _checked(self, m: Machine, t: Tensor, api: str, like: Any, idle: bool) -> Tensor:
-        if self.copied and t.kind is PSUM and not idle:  # AWS's flash attention does this
+        if self.copied and t.memory is PSUM and not idle:  # AWS's flash attention does this
             m.find(
                 "NKI-M09",
                 "note",
@@ -179,7 +179,7 @@ class Operand:
             )
         note_dtype(m, f"operand {self.name} of {api}", t.dtype, self.documented)
         partitions = t.shape[0] if like is None else like.shape[0]
-        if self.form is VECTOR:
+        if self.takes is VECTOR:
             if m.dialect.long_vectors and self.role is READ and t.size == t.shape[0] > partitions:
                 m.find(
                     self.rule,
@@ -244,7 +244,7 @@ class Operand:
                     hint="kernel arguments and nl.ndarray(..., buffer=nl.shared_hbm) are in HBM",
                 )
             m.tile(x, self.name)
-        if self.copied and x.kind is PSUM and isinstance(x, Tensor) and not idle:
+        if self.copied and x.memory is PSUM and isinstance(x, Tensor) and not idle:
             m.find(
                 "NKI-M09",
                 "note",
@@ -253,28 +253,28 @@ class Operand:
                 m.here(),
             )
             x = m.op("copy", m.tile(x, self.name)).settle()
-        if x.kind not in self.memories and not (idle and self.copied):
+        if x.memory not in self.memories and not (idle and self.copied):
             hint = (
                 "copy between PSUM and SBUF with nisa.tensor_copy"
-                if x.kind is PSUM
+                if x.memory is PSUM
                 else "assign or nisa.tensor_copy between tiles on chip; nisa.dma_copy moves "
                 "between any two of HBM and SBUF"
             )
             raise fail(
                 "NKI-M01",
-                f"operand {self.name} of {api} lies in {x.kind.upper()}",
+                f"operand {self.name} of {api} lies in {x.memory.upper()}",
                 given=f"{x!r}",
                 hint=hint,
                 limit=f"{api}: {self.name} lies in "
                 + " or ".join(k.upper() for k in self.memories),
             )
-        if x.kind is not HBM and isinstance(x, Tensor):
+        if x.memory is not HBM and isinstance(x, Tensor):
             m.tile(x, self.name)
         return x
 
     def _offset(self, x: Any, api: str) -> Indirect:
         """Return an operand on chip that a run-time offset subscripts."""
-        if isinstance(x, Indirect) and x.kind is not HBM and x.rows.size == 1:
+        if isinstance(x, Indirect) and x.memory is not HBM and x.rows.size == 1:
             return x
         raise fail(
             "NKI-I11",

@@ -15,10 +15,10 @@ from ..machine.interface import Machine
 from ..machine.tensor import Tensor
 from . import formulas, sums
 from .cheaper import ONES, PRODUCT, TRANSPOSITION
-from .forms import Matmul
 from .masks import Box, leading
 from .operands import Tile, per_partition
 from .table import TENSOR, VECTOR, always, instruction
+from .variants import Matmul
 
 _WIDE = (dtypes.FLOAT32, dtypes.TFLOAT32)
 
@@ -35,14 +35,14 @@ def _run_matmul(m: Machine, ins: Instr, dst: Tensor) -> None:
         m.loops.nest is not None
         and adds
         and not moves_only
-        and not ins.form.double_row
+        and not ins.variant.double_row
         and m.loops.nest.defers(ins)
     ):
         return  # added with those of the other iterations
     a, b = as_f32(ins.srcs[0]), as_f32(ins.srcs[1])
     if moves_only:
         _check_permutation(m, ins, b)
-    if ins.form.double_row:  # (K, 2, M) and (K, 2, N): contraction over K and 2
+    if ins.variant.double_row:  # (K, 2, M) and (K, 2, N): contraction over K and 2
         a, b = a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1])
     if adds:
         m.products.add(a, b, ins.srcs, dst, not ins.accumulate)
@@ -83,8 +83,8 @@ def check_product(m: Machine, ins: Instr, dst: Tensor) -> None:
     check_bank(m, ins, dst)
     if ins.accumulate and _moves_only(m, ins):
         raise added_in_transpose_mode(m, dst)
-    form = ins.form
-    if (form.stationary_onezero or form.moving_onezero) and m.compute and m.settings.checks:
+    variant = ins.variant
+    if (variant.stationary_onezero or variant.moving_onezero) and m.compute and m.settings.checks:
         _check_promises(m, ins)
 
 
@@ -102,7 +102,7 @@ def added_in_transpose_mode(m: Machine, dst: Tensor) -> NkiError:
 
 def _moves_only(m: Machine, ins: Instr) -> bool:
     """Return whether a product is one in transpose mode, where the hardware has that."""
-    return ins.form.transposes and m.hw.pe_transpose_bit_exact
+    return ins.variant.transposes and m.hw.pe_transpose_bit_exact
 
 
 def _check_permutation(m: Machine, ins: Instr, moving: np.ndarray) -> None:
@@ -123,11 +123,11 @@ def _check_permutation(m: Machine, ins: Instr, moving: np.ndarray) -> None:
 
 def _check_promises(m: Machine, ins: Instr) -> None:
     """Hold promises of zeros and ones against the values of the operands."""
-    form = ins.form
+    variant = ins.variant
     m.catch_up()
     for t, promised, name in (
-        (ins.srcs[0], form.stationary_onezero, "stationary"),
-        (ins.srcs[1], form.moving_onezero, "moving"),
+        (ins.srcs[0], variant.stationary_onezero, "stationary"),
+        (ins.srcs[1], variant.moving_onezero, "moving"),
     ):
         if promised and t.storage.init == FULLY and (other := t.np[(t.np != 0) & (t.np != 1)]).size:
             m.find(
@@ -238,7 +238,7 @@ def nc_matmul(
     return Instr(
         shape,
         dtype,
-        form=Matmul(
+        variant=Matmul(
             bool(is_stationary_onezero),
             bool(is_moving_onezero),
             bool(is_transpose),
@@ -430,4 +430,4 @@ def _run_broadcast(m: Machine, ins: Instr, dst: Tensor) -> None:
 )
 def partition_broadcast(m: Machine, data: Any, partitions: int) -> Instr:
     """Repeat a tile (1, N) over `partitions`, as a matmul with a row of ones; N <= 512."""
-    return Instr((partitions, *data.shape[1:]), data.dtype, form=Matmul())
+    return Instr((partitions, *data.shape[1:]), data.dtype, variant=Matmul())

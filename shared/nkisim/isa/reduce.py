@@ -18,9 +18,9 @@ from . import formulas, integers, registers, sums
 from .accumulators import drive, use
 from .cheaper import REDUCTION
 from .dve import in_order, lanes_of, put
-from .forms import Ops, Reduction
 from .operands import WRITE, Tile, Vector, arithmetic, check_bitvec, is_scalar, per_partition
 from .table import VECTOR, always, instruction
+from .variants import Ops, Reduction
 
 
 def reduced_axes(t: Tensor, axis: Any, api: str) -> tuple[int, ...]:
@@ -157,7 +157,7 @@ def tensor_reduce(
     return Instr(
         tuple(1 if d is None else data.shape[d] for d in kept),
         params=(alu, axes, negate),
-        form=Reduction(alu.name, axes),
+        variant=Reduction(alu.name, axes),
         grid=data.shape,
         kept=kept,
     )
@@ -233,7 +233,7 @@ def tensor_scalar_reduce(
         )
     return Instr(
         params=(alu, red, bool(reverse0), int(reduce_cmd), bool(reduce_res_negate)),
-        form=Ops(alu.name, red.name, use(int(reduce_cmd), reduce_res is not None)),
+        variant=Ops(alu.name, red.name, use(int(reduce_cmd), reduce_res is not None)),
     )
 
 
@@ -346,7 +346,7 @@ def tensor_scalar_cumulative(
     if cmd == 4 and imm1 is None:
         raise fail("NKI-S09", "nisa.tensor_scalar_cumulative: load_reduce needs imm1")
     alus = ops.resolve_alu(op0), ops.resolve_alu(op1)
-    return Instr(params=(*alus, cmd), form=Ops(alus[0].name, alus[1].name, use(cmd, False)))
+    return Instr(params=(*alus, cmd), variant=Ops(alus[0].name, alus[1].name, use(cmd, False)))
 
 
 # -- statistics -------------------------------------------------------------------------------

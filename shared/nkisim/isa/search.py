@@ -15,10 +15,10 @@ from ..machine.tensor import Tensor
 from . import formulas, integers, registers
 from .accumulators import use
 from .dve import in_order, lanes_of, put
-from .forms import Ops
 from .masks import NOTHING, PARTITIONS
 from .operands import NKI_ONLY, UPDATE, WRITE, Operand, Tile, Vector, note_dtype
 from .table import VECTOR, instruction
+from .variants import Ops
 
 LONGEST = 16384  # elements per partition that a search goes through (nisa.max8)
 
@@ -194,7 +194,7 @@ def select_reduce(
     _only_max(reduce_op, "nisa.select_reduce")
     return Instr(
         params=(bool(reverse_pred), int(reduce_cmd)),
-        form=Ops("select", registers=use(int(reduce_cmd), reduce_res is not None)),
+        variant=Ops("select", registers=use(int(reduce_cmd), reduce_res is not None)),
     )
 
 
@@ -275,7 +275,7 @@ def range_select(
         )
     return Instr(
         params=(*comparisons, int(range_start), int(reduce_cmd)),
-        form=Ops("select", registers=use(int(reduce_cmd), reduce_res is not None)),
+        variant=Ops("select", registers=use(int(reduce_cmd), reduce_res is not None)),
     )
 
 

@@ -1,10 +1,10 @@
 """The one table: a row per instruction, and everything about the instruction is in its row.
 
 A row is written with `@instruction(...)` over its plan, in this folder: what it is called, its
-operands (role, form, memories, dtypes, how they fit together), what it writes, how `mask=`,
-`dtype=` and `engine=` act, what it computes, costs and counts as arithmetic, and where that is
-documented. `Row.issue` holds a call against all of this; the plan adds what is particular. The
-facade, the coverage page, the cost model, the report and the row matrix test read the table.
+operands (role, what they take, memories, dtypes, how they fit together), what it writes, how
+`mask=`, `dtype=` and `engine=` act, what it computes, costs and counts as arithmetic, and where
+that is documented. `Row.issue` holds a call against all of this; the plan adds what is particular.
+The facade, the coverage page, the cost model, the report and the row matrix test read the table.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Accepted(NamedTuple):
         )
 
     def again(self, m: Machine, tiles: list[Tensor]) -> Instr:
-        """Return the instruction with other tiles of the same forms."""
+        """Return the instruction with other tiles of the same shapes and dtypes."""
         pattern, _, _, dst, also, on_chip, take = self  # faster than by name
         for i, name in on_chip:
             x = tiles[i]
@@ -122,7 +122,7 @@ class Row:
     operators that an engine is documented to have, where it has not all; `needs`: the feature of
     hw without which it does not exist; `source` of all this.
 
-    Operands: `operands`, as documented; `one_psum`: two of them of which one at most lies in PSUM;
+    Operands: `operands`, as documented; `one_psum`: two of them; at most one lies in PSUM;
     `on_partitions`: they obey the start-partition rule; `hidden`: parameters for our own lowering.
 
     Result: `writes` are the memories it can write, the first by default (an operand `dst` is
@@ -284,7 +284,7 @@ class Row:
     def issue(self, m: Machine, args: tuple, kw: dict[str, Any]) -> Instr:
         """Hold a call against the row and return the planned instruction.
 
-        A call that looks like one that was accepted (same forms of operands, same arguments) is
+        A call that looks like one that was accepted (operands alike, same arguments) is
         not planned again: loops make the same instruction many times.
         """
         key, tiles, known = self.known(m, args, kw)
@@ -309,7 +309,7 @@ class Row:
             x = values[i] = operand.resolve(m, values[i], self.api, anchor, mask is False)
             if (
                 like >= 0
-                and operand.form is TILE
+                and operand.takes is TILE
                 and not operand.lanes
                 and x.__class__ is Tensor
                 and x.shape != anchor.shape
@@ -341,18 +341,18 @@ class Row:
         key: list[Any] = [self, m.memory.direct, *kw] if kw else [self, m.memory.direct]
         tiles: list[Tensor] = []
         for x in (*args, *kw.values()) if kw else args:
-            kind = type(x)
-            if kind is Tensor:
+            cls = type(x)
+            if cls is Tensor:
                 if x.oob is not None:
                     return None, tiles, None
                 tiles.append(x)
-                key += (x.shape, x.dtype, x.kind)
+                key += (x.shape, x.dtype, x.memory)
                 if not self.on_partitions:  # a DMA, which sees some operands reshaped
                     key.append(x.strides)
-            elif kind is float and not x:
+            elif cls is float and not x:
                 key.append(str(x))  # 0.0 and -0.0 are equal
             else:
-                key += (kind, x)  # so are 1 and 1.0, and of other dtypes
+                key += (cls, x)  # so are 1 and 1.0, and of other dtypes
         look = tuple(key)
         try:
             return look, tiles, m.core.accepted.get(look)
@@ -384,7 +384,7 @@ class Row:
         pattern.like = pattern
         m.core.accepted[key] = Accepted.of(
             pattern,
-            tuple("" if tiles[i].kind is HBM else slots[i].name for i in at),
+            tuple("" if tiles[i].memory is HBM else slots[i].name for i in at),
             tuple(map(at.index, srcs)),
             at.index(dst) if dst >= 0 else -1,
             tuple(at.index(i) for i in slots if slots[i].role is not READ and i != dst and i in at),
@@ -418,11 +418,11 @@ class Row:
         if ins.shape is None:
             ins.shape = dst.shape if dst is not None else ins.srcs[0].shape
         if dst is not None:
-            ins.kind = dst.kind
+            ins.memory = dst.memory
         elif not self.writes:
             return self._engine(m, ins, values, places)
-        elif ins.kind not in self.writes:
-            ins.kind = self.writes[0]
+        elif ins.memory not in self.writes:
+            ins.memory = self.writes[0]
         if ins.dtype is None:
             asked = values[places["dtype"]] if "dtype" in places else None
             if dst is None:
@@ -447,14 +447,14 @@ class Row:
                 values[places["engine"]],
                 self.engines,
                 self.api,
-                any(s.kind is PSUM for s in ins.srcs),
+                any(s.memory is PSUM for s in ins.srcs),
             )
-            if asked in self.engine_ops and not self._can_do(m, asked, ins.form):
+            if asked in self.engine_ops and not self._can_do(m, asked, ins.variant):
                 asked = ""  # elsewhere, so the time of that is not gained
             ins.engine = asked or ins.engine
         ins.engine = ins.engine or self.default or self.engines[0]
 
-    def _can_do(self, m: Machine, engine: str, form: Any) -> bool:
+    def _can_do(self, m: Machine, engine: str, variant: Any) -> bool:
         """Return whether an engine that is asked for has the operators; note what it lacks."""
         what, where = (
             f"is asked of the {engine} engine",
@@ -469,7 +469,7 @@ class Row:
                 m.here(),
             )
         there = self.engine_ops[engine]
-        lacks = [op for op in form if op and op not in there]
+        lacks = [op for op in variant if op and op not in there]
         for op in lacks:
             m.find(
                 "NKI-E13",
@@ -483,7 +483,7 @@ class Row:
     def _one_psum(self, a: Any, b: Any) -> None:
         """Raise if both operands lie in PSUM: it has one read port for an instruction."""
         assert self.one_psum is not None
-        if getattr(a, "kind", None) is PSUM and getattr(b, "kind", None) is PSUM:
+        if getattr(a, "memory", None) is PSUM and getattr(b, "memory", None) is PSUM:
             raise fail(
                 "NKI-M07",
                 f"{self.api} reads both operands from PSUM",

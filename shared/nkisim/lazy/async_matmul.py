@@ -113,8 +113,8 @@ def beside(wanted: bool) -> Iterator[MatmulPool | None]:
 
 
 class Batch:
-    """Products on their way, what waits for them, and the storages of which nobody may write
-    (`read`) or read (`due`) a part before: references to those that are still there."""
+    """Products on their way, what waits for them, and the storages that must not be
+    written (`read`) or read (`due`) before: references to those that are still there."""
 
     __slots__ = ("products", "held", "read", "due")
 

@@ -45,7 +45,7 @@ def may_wait(m: Machine, ins: Instr, outs: tuple[Tensor, ...]) -> bool:
     ):
         return False
     return all(
-        t.kind is not HBM
+        t.memory is not HBM
         and not t.storage.arena
         and t.storage.defined(t.offset, t.shape, t.strides, t.dtype.itemsize)
         for t in ins.srcs

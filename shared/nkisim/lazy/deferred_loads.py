@@ -83,9 +83,9 @@ class Late(NamedTuple):
 def moves(ins: Instr, dst: Tensor) -> bool:
     """Return whether a copy moves bytes to SBUF as they are, row by row."""
     return (
-        ins.form is PLAIN
+        ins.variant is PLAIN
         and len(ins.srcs) == 1
-        and dst.kind is SBUF
+        and dst.memory is SBUF
         and same_bytes(ins.srcs[0], dst)
     )
 
@@ -104,7 +104,9 @@ def put_off(dst: Tensor, src: Tensor) -> bool:
     ):
         return False
     held: Any = weakref.proxy(st)  # which keeps the load: else both would keep each other
-    tile = Tensor(dst.m, held, dst.offset, dst.shape, dst.strides, dst.dtype, dst.nblock, dst.kind)
+    tile = Tensor(
+        dst.m, held, dst.offset, dst.shape, dst.strides, dst.dtype, dst.nblock, dst.memory
+    )
     st.late.append(Late(tile, src))
     return True
 

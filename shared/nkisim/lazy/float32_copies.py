@@ -50,7 +50,7 @@ def make(t: Tensor, moves: tuple[int, ...], counts: tuple[int, ...]) -> Tensor:
         (t.strides[0], *moves, *t.strides[1:]),
         t.dtype,
         0,
-        t.kind,
+        t.memory,
     )
 
 

@@ -137,11 +137,13 @@ class Products:
             return
         rest = [d for d, step in enumerate(moves[0]) if not step]
         left = tuple(counts[d] for d in rest)
-        forms = (
+        spreads = (
             tuple([(left, tuple([steps[d] for d in rest])) for steps in moves[1:]]) if rest else ()
         )
         if len(results) == 1:
-            self._queue(values, operands, results[0], each, each * rows, offsets[1:], forms, opens)
+            self._queue(
+                values, operands, results[0], each, each * rows, offsets[1:], spreads, opens
+            )
             return
         for (at, _), result in zip(of_each_sum(counts, moves[0]), results):
             where = tuple(
@@ -155,7 +157,7 @@ class Products:
                 each,
                 each * rows,
                 where,
-                forms,
+                spreads,
                 opens,
             )
 
@@ -235,7 +237,7 @@ class Products:
         number: int,
         rows: int,
         offsets: tuple[int, ...],
-        forms: tuple,
+        spreads: tuple,
         opens: bool,
     ) -> None:
         if self._count + number > MAX_PRODUCTS or self._waiting(dst) + rows > MAX_ROWS:
@@ -254,27 +256,27 @@ class Products:
             group = self._groups[key] = Group(dst, opens or replaces_zeros(dst))
             self._flag(dst.storage, IS_RESULT)
         of_left = None
-        for t, a, arrays, places, storages, offset, form in zip(
+        for t, a, arrays, places, storages, offset, spread in zip(
             operands,
             values,
             group.operands,
             group.places,
             group.storages,
             offsets,
-            forms or ((), ()),
+            spreads or ((), ()),
         ):
             st = t.storage
             storages.add(st)
             if not st.queued:
                 self._flag(st, IS_OPERAND)
             arrays.append(a)
-            place = _place(t, offset, form)
+            place = _place(t, offset, spread)
             if place[0] == of_left:  # nests copy one of two tiles of an array: it is not shared
                 self._alone += 1
                 place = (-self._alone, *place)
             of_left = place[0]
             places.append(place)
-            self._operands.append((t, offset, form))
+            self._operands.append((t, offset, spread))
         group.rows += rows
         self._count += number
 
@@ -316,8 +318,8 @@ class Products:
             waiting = [_bytes(dst, dst.offset) for dst in self._results() if dst.storage is storage]
             if any(lo < end and first < hi for first, end in waiting):
                 return True
-        for x, offset, form in self._operands:
-            at, past = _bytes(x, offset, form)
+        for x, offset, spread in self._operands:
+            at, past = _bytes(x, offset, spread)
             first, end = self._in_use.get(x.storage.id, (at, past))
             self._in_use[x.storage.id] = min(at, first), max(past, end)
         self._operands = []
@@ -423,7 +425,7 @@ class Products:
             return
         alive = 0  # bytes that there are for this product alone
         storages = {st for groups in row for st in groups[0].storages[1]}
-        if copied or any(st.kind is not HBM for st in storages):
+        if copied or any(st.memory is not HBM for st in storages):
             alive += sum(part.nbytes for part in parts)
         if also and left is not self._left:
             alive += left.nbytes
@@ -491,10 +493,10 @@ def _beside_each_other(
     return found
 
 
-def _place(t: Tensor, offset: int, form: tuple) -> tuple:
+def _place(t: Tensor, offset: int, spread: tuple) -> tuple:
     """Return what tells an operand from others: tiles that hold the same bytes of HBM are alike."""
     st = t.storage
-    if st.loaded is not None and not form:
+    if st.loaded is not None and not spread:
         src, version, then = st.loaded
         if st.version == then:
             p, at = divmod(offset, st.row_bytes)
@@ -505,9 +507,9 @@ def _place(t: Tensor, offset: int, form: tuple) -> tuple:
                 (src.strides[0], *t.strides[1:]),
                 t.dtype.num,
                 version,
-                form,
+                spread,
             )
-    return st.id, offset, t.shape, t.strides, t.dtype.num, st.version, form
+    return st.id, offset, t.shape, t.strides, t.dtype.num, st.version, spread
 
 
 def _result(dst: Tensor) -> tuple:
@@ -516,7 +518,7 @@ def _result(dst: Tensor) -> tuple:
 
 
 def _at(dst: Tensor, offset: int) -> Tensor:
-    """Return a sum of the same form that begins elsewhere."""
+    """Return a sum of the same shape that begins elsewhere."""
     return (
         dst if offset == dst.offset else dst.like(offset, dst.shape, dst.strides, dst.nblock, None)
     )
@@ -542,12 +544,12 @@ def results_of(dst: Tensor, counts: tuple[int, ...], steps: tuple[int, ...]) -> 
     return [_at(dst, dst.offset + by) for _, by in of_each_sum(counts, steps)]
 
 
-def _bytes(t: Tensor, offset: int, form: tuple = ()) -> tuple[int, int]:
-    """Return the range of bytes of each partition that a tile lies in; `form`: in all iterations
+def _bytes(t: Tensor, offset: int, spread: tuple = ()) -> tuple[int, int]:
+    """Return the range of bytes of each partition that a tile lies in; `spread`: in all iterations
     of loops, so many, each moving it so far."""
-    if t.kind is HBM:
+    if t.memory is HBM:
         return 0, t.storage.nbytes
-    counts, steps = form or ((), ())
+    counts, steps = spread or ((), ())
     return free_range(
         offset % t.storage.row_bytes,
         (t.shape[0], *counts, *t.shape[1:]),

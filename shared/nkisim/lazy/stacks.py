@@ -102,7 +102,7 @@ def keep_apart(st: Storage, used: tuple[int, int], groups: Iterable[Group]) -> N
     """Let the operands of groups that lie in a memory on chip be over a copy of its bytes, of
     those which they have `used`, of each partition."""
     groups = [g for g in groups if st in g.storages[0] or st in g.storages[1]]
-    if not groups or st.kind is HBM:  # its size is not known
+    if not groups or st.memory is HBM:  # its size is not known
         return
     for flat in st.buffers():
         begin, copy = _address(flat), None
@@ -129,7 +129,7 @@ def _copied(st: Storage, flat: np.ndarray, first: int, end: int) -> np.ndarray:
 
 def in_a_row(parts: list[np.ndarray], loops: list[int]) -> np.ndarray | None:
     """Return arrays that lie in one memory at the same distance as one with a dim in front, or
-    None. Each has so many dims of `loops` in front, of which one may be."""
+    None. Each has at most as many dims in front as `loops` says."""
     base, begin, step, total = parts[0].base, _address(parts[0]), 0, 0
     for a, dims in zip(parts, loops):
         if dims:

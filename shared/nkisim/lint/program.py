@@ -16,7 +16,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from ..errors import is_ours
+from ..errors.frames import is_ours
 from .constructs import BETA1, NKI
 
 #: root package of an import -> the dialect that it speaks, and what its names are called here

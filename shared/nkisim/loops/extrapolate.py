@@ -27,7 +27,7 @@ import numpy as np
 from ..chip.memory import HBM, PSUM, Storage
 from ..errors import NkiError
 from ..machine.tensor import Tensor
-from ..trace.trace import KIND, Storages, StorageTable
+from ..trace.trace import SPEC, Storages, StorageTable
 from .loopindex import Compared, LoopIndex, Watch
 from .views import Moves, Views
 
@@ -44,7 +44,7 @@ NODE_OF_STORAGE = StorageTable._fields.index("node")
 class Issue:
     """An instruction of a first iteration, without its operands: what holds a result keeps it.
 
-    `storages`, `moves`, `unknown`: of its operands, the first `outs` of which are written. `stale`:
+    `storages`, `moves`, `unknown`: of its operands; the first `outs` are written. `stale`:
     storages that are in another state the next time. `at`: where the result begins, in all
     iterations; `view`: its shape, strides and dtype. `adds`: when a product adds to its sum, if not
     always; then `words`: where its rows begin, and the `numbers` that decide in each.
@@ -145,7 +145,7 @@ class Extrapolation(Views):
         if (
             ins.box is not None
             or ins.mask is not None
-            or getattr(ins.form, "indirect", False)
+            or getattr(ins.variant, "indirect", False)
             or any(t.storage.lazy_zero for t in ins.srcs)
         ):
             self.give_up()
@@ -208,12 +208,12 @@ class Extrapolation(Views):
                         return False
                 elif (
                     lives_on(st)
-                    or st.kind is PSUM
+                    or st.memory is PSUM
                     and x.ins.row.accumulates
                     != by_products.setdefault(st.id, x.ins.row.accumulates)
                 ):
                     return False
-                elif st.kind is PSUM and any(sums.get(st.id, {}).values()):
+                elif st.memory is PSUM and any(sums.get(st.id, {}).values()):
                     return False
             if not self._may_be(level, x):
                 return False
@@ -231,7 +231,7 @@ class Extrapolation(Views):
         st = x.storages[0]
         try:
             for at in new:
-                check(self.m, x.ins, Tensor(self.m, st, at, shape, strides, dtype, 0, st.kind))
+                check(self.m, x.ins, Tensor(self.m, st, at, shape, strides, dtype, 0, st.memory))
         except NkiError:
             return False
         x.at += new
@@ -287,7 +287,7 @@ class Extrapolation(Views):
                 continue
             first, adds = x.numbers, x.adds
             later = first + times * adds.index.steps.get(level.watch, 0)
-            words = x.words - (level.rows - self.rows) + KIND
+            words = x.words - (level.rows - self.rows) + SPEC
             others += [
                 (t, int(words[k]))
                 for t, k in np.argwhere(

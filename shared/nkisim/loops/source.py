@@ -143,10 +143,10 @@ def _is_function(x: Any) -> bool:
 
 def _is_value(x: Any) -> bool:
     """Return whether reading, adding and subscripting a value has no effect of its own."""
-    kind = type(x)
-    if kind in PLAIN:
+    cls = type(x)
+    if cls in PLAIN:
         return True
-    if kind is tuple:
+    if cls is tuple:
         return all(map(_is_value, x))
     return (
         isinstance(x, (np.integer, np.dtype, np.ufunc))

@@ -119,7 +119,9 @@ class WithValues(Extrapolation):
         """Take an instruction that is about to be recorded; give up if it is of no use."""
         adds = self.adds
         super().issue(ins, dst)
-        product = ins.row.accumulates and dst.kind is PSUM and (ins.accumulate or adds is not None)
+        product = (
+            ins.row.accumulates and dst.memory is PSUM and (ins.accumulate or adds is not None)
+        )
         if (
             ins.box is not None
             or ins.mask is not None
@@ -359,11 +361,11 @@ def _is_load(ins: Instr, dst: Tensor) -> bool:
     return (
         ins.row.loop_vectorizable
         and len(ins.srcs) == 1
-        and dst.kind is SBUF
-        and ins.srcs[0].kind is HBM
+        and dst.memory is SBUF
+        and ins.srcs[0].memory is HBM
         and ins.srcs[0].oob is None
         and not ins.params.get("rmw")
-        and not getattr(ins.form, "indirect", False)
+        and not getattr(ins.variant, "indirect", False)
     )
 
 
@@ -426,12 +428,12 @@ def _of_all(t: Tensor, moves: Steps, load: Line | None, copy: bool = False) -> t
             (src.strides[0], *t.strides[1:]),
             t.dtype,
             0,
-            src.kind,
+            src.memory,
         )
         return there, (*(a + b for a, b in zip(outer, load.moves[1])), *rest)
     every = load.loaded()
     steps = contiguous_strides(load.counts, tile.shape[0] * tile.strides[0])
-    return Tensor(t.m, every.storage, t.offset, t.shape, t.strides, t.dtype, 0, t.kind), (
+    return Tensor(t.m, every.storage, t.offset, t.shape, t.strides, t.dtype, 0, t.memory), (
         *(a + b for a, b in zip(outer, steps)),
         *rest,
     )

@@ -62,7 +62,7 @@ class Views:
             keys = (*keys[:at], *[_ALL] * (len(t.shape) - len(keys) + 1), *keys[at + 1 :])
         if t.oob is not None or len(keys) > len(t.shape):
             return None
-        part = t.nblock if t.kind is not HBM else -1
+        part = t.nblock if t.memory is not HBM else -1
         plain: list[Any] = []
         base = self.moving.get(id(t))
         moves = {} if base is None else dict(base[1])
@@ -103,19 +103,19 @@ class Views:
 def _moved(k: Any, n: int) -> tuple[Any, Moves, int, int] | None:
     """Return a subscript in the first iteration, what each loop adds to it, and the first and the
     last element of a dim of n that it touches then; None if there is no saying that."""
-    kind = type(k)
-    if kind is int or kind is LoopIndex:
+    cls = type(k)
+    if cls is int or cls is LoopIndex:
         value, steps = _parts(k)
         return value, steps, value, value
-    if kind is slice:
+    if cls is slice:
         (lo, steps), (hi, ends) = _parts(k.start), _parts(k.stop)
         if steps != ends or type(k.step) is LoopIndex:  # the size depends on an index
             return None
         return slice(lo, hi, k.step), steps, lo or 0, (n if hi is None else hi) - 1
-    if kind is Slice:
+    if cls is Slice:
         lo, steps = _parts(k.start)
         return Slice(lo, k.size), steps, lo, lo + k.size - 1
-    if kind is Index:
+    if cls is Index:
         const, steps = _parts(k.const)
         first = Index(const, k.shape, k.coeffs)
         return first, steps, *first.bounds()

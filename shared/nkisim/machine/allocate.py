@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 def create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "") -> Tensor:
     """Create a tensor as `nl.ndarray` does; its content is undefined."""
     key = None
-    if shape.__class__ is tuple and buffer.__class__ is Buffer and buffer.kind is not HBM:
-        key = (shape, tuple(map(type, shape)), dtype, buffer.kind)  # ParDim is an int as well
+    if shape.__class__ is tuple and buffer.__class__ is Buffer and buffer.memory is not HBM:
+        key = (shape, tuple(map(type, shape)), dtype, buffer.memory)  # ParDim is an int as well
         got = m.memory.layouts.get(key)
         if got is not None:
             plain, strides, dt, blocks, row = got
-            st = m.new_storage(buffer.kind, plain[blocks], row, grain=dt.itemsize, where=m.here())
-            return Tensor(m, st, 0, plain, strides, dt, blocks, buffer.kind)
+            st = m.new_storage(buffer.memory, plain[blocks], row, grain=dt.itemsize, where=m.here())
+            return Tensor(m, st, 0, plain, strides, dt, blocks, buffer.memory)
     dims = sizes(shape)
     if dtype is None:
         raise fail("NKI-D02", "a tensor needs a dtype", hint="dtype=nl.float32")
@@ -61,7 +61,7 @@ def create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "") -> T
     marks = [d for d, n in enumerate(dims) if isinstance(n, ParDim)]
     plain = tuple(int(n) for n in dims)
     line = m.here()
-    if isinstance(buffer, Buffer) and buffer.kind is HBM:
+    if isinstance(buffer, Buffer) and buffer.memory is HBM:
         return _create_hbm(m, plain, dt, buffer, line, name)
     if len(marks) > 1:
         raise fail(
@@ -71,14 +71,14 @@ def create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "") -> T
             limit="one nl.par_dim",
         )
     blocks = marks[0] if marks else 0
-    check_tile(m.hw, buffer.kind, plain, dt, blocks)
+    check_tile(m.hw, buffer.memory, plain, dt, blocks)
     if isinstance(buffer, DirectBuffer):
         return _create_placed(m, plain, blocks, dt, buffer, line, name)
     strides, row = _layout(m, plain, blocks, dt, buffer)
     if key is not None and all(isinstance(n, int) for n in shape):  # a float has a finding
         m.memory.layouts[key] = (plain, strides, dt, blocks, row)
-    st = m.new_storage(buffer.kind, plain[blocks], row, grain=dt.itemsize, where=line)
-    return Tensor(m, st, 0, plain, strides, dt, blocks, buffer.kind)
+    st = m.new_storage(buffer.memory, plain[blocks], row, grain=dt.itemsize, where=line)
+    return Tensor(m, st, 0, plain, strides, dt, blocks, buffer.memory)
 
 
 def _known_to(m: Machine, dtype: np.dtype) -> None:
@@ -99,7 +99,7 @@ def _layout(
     """Return (strides, bytes of a partition) of a tensor on chip: its blocks one after another."""
     tile = contiguous_strides((1, *shape[blocks + 1 :]), dtype.itemsize)[0]
     bank = m.hw.psum_bank_bytes
-    if buffer.kind is PSUM and blocks and tile < bank and bank % tile:
+    if buffer.memory is PSUM and blocks and tile < bank and bank % tile:
         tile = bank  # a block does not cross into the next bank
     row = prod(shape[:blocks]) * tile
     return (
@@ -131,7 +131,7 @@ def _create_placed(
         )
     buffer = _traced_once(m, buffer)
     t = BlockTensor(
-        m, None, 0, shape, contiguous_strides(shape, dtype.itemsize), dtype, blocks, buffer.kind
+        m, None, 0, shape, contiguous_strides(shape, dtype.itemsize), dtype, blocks, buffer.memory
     )
     t.blocks, t.place, t.serial = {}, (buffer, line, name), len(m.memory.storages) + m.memory.placed
     m.memory.placed += 1

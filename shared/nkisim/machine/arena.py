@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from .interface import Machine
 
 
-def arena(m: Machine, kind: str) -> Storage:
+def arena(m: Machine, memory: str) -> Storage:
     """Return the storage that all directly allocated tensors of a core's memory share."""
-    key = (kind, m.core.program_id if m.launch.cores else ())
+    key = (memory, m.core.program_id if m.launch.cores else ())
     st = m.memory.arenas.get(key)
     if st is None:
-        size = m.hw.psum_bytes if kind is PSUM else m.hw.sbuf_bytes
-        st = m.memory.arenas[key] = m.new_storage(kind, m.hw.pmax, size, grain=4, arena=True)
+        size = m.hw.psum_bytes if memory is PSUM else m.hw.sbuf_bytes
+        st = m.memory.arenas[key] = m.new_storage(memory, m.hw.pmax, size, grain=4, arena=True)
     return st
 
 
@@ -52,7 +52,7 @@ def place_tile(m: Machine, t: BlockTensor, idx: tuple[int, ...]) -> Tensor:
     shape = t.shape[t.nblock :]
     free = prod(shape[1:]) * t.dtype.itemsize
     part, addr = buffer.place(idx, shape[0], free)
-    size = m.hw.psum_bytes if t.kind is PSUM else m.hw.sbuf_bytes
+    size = m.hw.psum_bytes if t.memory is PSUM else m.hw.sbuf_bytes
     if part < 0 or part + shape[0] > m.hw.pmax:
         raise fail(
             "NKI-A01",
@@ -66,11 +66,11 @@ def place_tile(m: Machine, t: BlockTensor, idx: tuple[int, ...]) -> Tensor:
             "a directly allocated tile leaves the memory",
             given=f"bytes {addr} .. {addr + free - 1} of each partition, for block {idx} "
             f"of shape {t.shape}",
-            limit=f"0 .. {size - 1} in {t.kind.upper()} of {m.hw.name}",
+            limit=f"0 .. {size - 1} in {t.memory.upper()} of {m.hw.name}",
             hint="use fewer physical tiles (num_free_tiles), a smaller tile, or a lower base_addr",
             nki_hint="use a smaller tile, or a lower address=",
         )
-    if t.kind is SBUF and addr + free > m.hw.sbuf_usable_bytes:
+    if t.memory is SBUF and addr + free > m.hw.sbuf_usable_bytes:
         m.find(
             "NKI-A10",
             "warning",
@@ -86,7 +86,7 @@ def place_tile(m: Machine, t: BlockTensor, idx: tuple[int, ...]) -> Tensor:
             given=f"byte address {addr} for {dtypes.name(t.dtype)}",
             limit=f"a multiple of {t.dtype.itemsize}",
         )
-    st = arena(m, t.kind)
+    st = arena(m, t.memory)
     if addr % st.grain or free % st.grain:
         st.set_grain(1)
     out = Tensor(
@@ -97,7 +97,7 @@ def place_tile(m: Machine, t: BlockTensor, idx: tuple[int, ...]) -> Tensor:
         (st.row_bytes, *contiguous_strides(shape[1:], t.dtype.itemsize)),
         t.dtype,
         0,
-        t.kind,
+        t.memory,
     )
     out.owner = (t.serial, idx, line, name)
     t.blocks[idx] = out
@@ -155,7 +155,7 @@ def wrote(t: Tensor) -> bool:
 
 
 def _strangers(t: Tensor) -> tuple[Write | None, list[Write]]:
-    """Return who has overwritten what a tile had written, None if nobody has, and otherwise who
+    """Return who has overwritten what a tile had written (or None), and otherwise who
     has left bytes where the tile itself has not written yet.
 
     A tile that has written nothing of what is read is another name of what is there: that counts
@@ -201,7 +201,7 @@ def check_owner(m: Machine, t: Tensor, line: int) -> bool:
         "NKI-A05",
         "error",
         f"a tile is read after another tile has overwritten it: both lie at bytes "
-        f"{lo} .. {hi - 1} of {t.kind.upper()}. Read: tile {t.owner[1]} of the tensor created "
+        f"{lo} .. {hi - 1} of {t.memory.upper()}. Read: tile {t.owner[1]} of the tensor created "
         f"at {made}; last write: tile {w.owner[1]} of the tensor created at {other}. Give them "
         "different base addresses (or more physical tiles)",
         line,
@@ -224,7 +224,7 @@ def _linear(idx: tuple[int, ...], tiles: tuple[int, ...]) -> int:
 
 
 def mod_alloc(
-    kind: str,
+    memory: str,
     base_addr: Any,
     base_partition: Any = 0,
     num_par_tiles: Any = (),
@@ -242,11 +242,11 @@ def mod_alloc(
             given=f"base_addr={base_addr!r}, base_partition={base_partition!r}, "
             f"base_bank={base_bank!r}",
         )
-    if part != 0 or (kind is PSUM and base != 0):
+    if part != 0 or (memory is PSUM and base != 0):
         raise fail(
             "NKI-A01",
             "this base of a direct allocation must be 0",
-            given=f"base_partition={part}" + (f", base_addr={base}" if kind is PSUM else ""),
+            given=f"base_partition={part}" + (f", base_addr={base}" if memory is PSUM else ""),
             limit="base_partition is 0; in PSUM base_addr is 0 as well",
         )
     free, par = _tiles(num_free_tiles, "num_free_tiles"), _tiles(num_par_tiles, "num_par_tiles")
@@ -270,19 +270,19 @@ def mod_alloc(
 
     def place(idx: tuple[int, ...], pdim: int, fdim_bytes: int) -> tuple[int, int]:
         addr = base + _linear(idx, free) * fdim_bytes
-        if kind is PSUM:
+        if memory is PSUM:
             addr += (bank + _linear(idx, banks)) * bank_bytes
         return part + _linear(idx, par) * pdim, addr
 
-    return DirectBuffer(kind, place, check_rank)
+    return DirectBuffer(memory, place, check_rank)
 
 
-def at(kind: str, partition: int, byte: int) -> DirectBuffer:
+def at(memory: str, partition: int, byte: int) -> DirectBuffer:
     """Return the allocation at a partition and a byte of each partition."""
-    return DirectBuffer(kind, lambda idx, pdim, fdim_bytes: (partition, byte))
+    return DirectBuffer(memory, lambda idx, pdim, fdim_bytes: (partition, byte))
 
 
-def alloc(kind: str, func: Any, bank_bytes: int = 2048) -> DirectBuffer:
+def alloc(memory: str, func: Any, bank_bytes: int = 2048) -> DirectBuffer:
     """Return the allocation by a function of (block index, pdim size, fdim bytes)."""
     try:  # by keyword where it has the documented names: it may be a partial
         by_name = {"idx", "pdim_size", "fdim_size"} <= set(inspect.signature(func).parameters)
@@ -295,7 +295,7 @@ def alloc(kind: str, func: Any, bank_bytes: int = 2048) -> DirectBuffer:
             if by_name
             else func(idx, pdim, fdim_bytes)
         )
-        want = 3 if kind is PSUM else 2
+        want = 3 if memory is PSUM else 2
         ok = isinstance(got, (tuple, list)) and len(got) == want
         values = [as_int(v) for v in got] if ok else [None]
         if None in values:
@@ -304,10 +304,10 @@ def alloc(kind: str, func: Any, bank_bytes: int = 2048) -> DirectBuffer:
                 "an allocation function returned something else than addresses",
                 given=repr(got)[:60],
                 limit="(bank, start_partition, byte_addr)"
-                if kind is PSUM
+                if memory is PSUM
                 else "(start_partition, byte_addr)",
             )
-        if kind is PSUM:
+        if memory is PSUM:
             bank, part, addr = values
             if part or addr:  # type: ignore[truthy-bool]
                 raise fail(
@@ -318,4 +318,4 @@ def alloc(kind: str, func: Any, bank_bytes: int = 2048) -> DirectBuffer:
             return 0, bank * bank_bytes  # type: ignore[operator]
         return values[0], values[1]  # type: ignore[return-value]
 
-    return DirectBuffer(kind, place)
+    return DirectBuffer(memory, place)

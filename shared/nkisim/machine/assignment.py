@@ -27,17 +27,17 @@ def assign(m: Machine, dst: Any, value: Any) -> None:
     if m is not current.get() and dst.__class__ is Tensor:
         operand_errors.of_another_launch(dst)
     if dst.__class__ is not Tensor:
-        if isinstance(dst, Indirect) or dst.kind is HBM:
+        if isinstance(dst, Indirect) or dst.memory is HBM:
             operand_errors.assigned_hbm(dst)
         operand_errors.not_a_tile(dst, "destination")
-    if dst.kind is HBM:
+    if dst.memory is HBM:
         operand_errors.assigned_hbm(dst)
     if dst.pending is not None:
         m.flush()
     if value.__class__ is Tensor:
         if value.pending is not None and m.pending is not None and m.pending[1] is value:
             ins = value.pending
-            target = _target(dst, ins) if ins.can_write(dst.kind) else None
+            target = _target(dst, ins) if ins.can_write(dst.memory) else None
             if target is not None and not _rounds(m, ins, target):
                 m.bind(ins, value, target)
                 return
@@ -107,7 +107,7 @@ def fit(dst: Tensor, shape: tuple[int, ...]) -> Tensor | None:
     if dst.shape == shape:
         return dst
     if [n for n in dst.shape if n != 1] == [n for n in shape if n != 1]:
-        if dst.shape[0] == shape[0] or dst.kind is HBM:
+        if dst.shape[0] == shape[0] or dst.memory is HBM:
             return dst.reshape(shape)
     lead = len(dst.shape) - len(shape)
     padded = (shape[0],) + (1,) * lead + shape[1:] if lead >= 0 else shape
@@ -131,7 +131,7 @@ def accumulate(m: Machine, dst: Tensor, value: Any, op: str) -> Tensor:
         ins = value.pending
         if (
             ins.row.accumulates
-            and (dst.kind == ins.kind or ins.can_write(dst.kind))
+            and (dst.memory == ins.memory or ins.can_write(dst.memory))
             and dst.dtype == dtypes.FLOAT32
         ):
             target = dst if dst.shape == ins.shape else _target(dst, ins)
@@ -142,7 +142,7 @@ def accumulate(m: Machine, dst: Tensor, value: Any, op: str) -> Tensor:
     if isinstance(dst, BlockTensor):
         operand_errors.not_a_tile(dst, "destination")
     if (
-        dst.kind is PSUM
+        dst.memory is PSUM
         and dst.dtype != dtypes.FLOAT32
         and isinstance(value, Tensor)
         and value.pending is not None
@@ -151,7 +151,7 @@ def accumulate(m: Machine, dst: Tensor, value: Any, op: str) -> Tensor:
         operand_errors.narrow_sum(m, dst)
     if m.pending is not None:
         m.flush()
-    if dst.kind is HBM:
+    if dst.memory is HBM:
         operand_errors.assigned_hbm(dst)
     result = m.op(op, dst, value)
     if result.pending is not None:

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from ..chip.memory import Storage
-from ..trace.trace import KIND, LINE, NODE
+from ..trace.trace import LINE, NODE, SPEC
 
 if TYPE_CHECKING:
     from .interface import Machine
@@ -47,7 +47,7 @@ class Body:
         if first < 0 or not m.dialect.traced:
             return
         mine = [
-            (tr.kinds[tr.rows[s + KIND]].row.name, tr.rows[s + LINE])
+            (tr.op_specs[tr.rows[s + SPEC]].row.name, tr.rows[s + LINE])
             for s in tr.starts[first:]
             if tr.rows[s + NODE] == m.core.node
         ]
@@ -128,11 +128,11 @@ def outside(m: Machine) -> Iterator[None]:
         m.core.body, m.core.node = kept
 
 
-def again(m: Machine, body: Body, kind: str, nparts: int, row_bytes: int) -> Storage | None:
+def again(m: Machine, body: Body, memory: str, nparts: int, row_bytes: int) -> Storage | None:
     """Return the storage that an iteration before has made at this place, emptied, if any."""
     known = body.next()
-    if not isinstance(known, Storage) or (known.kind, known.nparts, known.row_bytes) != (
-        kind,
+    if not isinstance(known, Storage) or (known.memory, known.nparts, known.row_bytes) != (
+        memory,
         nparts,
         row_bytes,
     ):

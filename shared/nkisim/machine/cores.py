@@ -113,7 +113,7 @@ class Cores:
         before = [
             (t, t.storage.origins(t.offset, t.shape, t.strides, t.dtype.itemsize) < 0, t.np.copy())
             for t in outs
-            if self.turn and t.kind is HBM and t.storage.init != NEVER and t.oob is None
+            if self.turn and t.memory is HBM and t.storage.init != NEVER and t.oob is None
         ]
         self.m.execute(ins, outs[0])
         for t, there, old in before:

@@ -15,15 +15,15 @@ Kept = int | slice | None
 
 
 class Plain(NamedTuple):
-    """The form of an instruction whose cost depends on its operands alone.
+    """The variant of an instruction whose cost depends on its operands alone.
 
-    A form is what a cost formula has to know besides the operands, with a name for each part;
+    A variant is what a cost formula has to know besides the operands, with a name for each part;
     rows that need one define their own.
     """
 
 
 class Access(NamedTuple):
-    """The form of a copy: does it go where run-time indices point, and does it add there?
+    """The variant of a copy: does it go where run-time indices point, and does it add there?
 
     `run`: elements that lie side by side where the indices point; a row has as many pieces as it
     takes of them. `shape`: of what moves, where no operand is it: indices choose both sides, or a
@@ -67,7 +67,7 @@ class Instr:
     #: what instructions have in common that differ at most in places and strides of operands and in
     #: what a result is written to; None: unknown
     like: Any = None
-    seen: tuple[tuple, int] | None = None  # form and kind of it in the record, last
+    seen: tuple[tuple, int] | None = None  # what was recorded last, and the id of its op spec
 
     def __init__(
         self,
@@ -76,10 +76,10 @@ class Instr:
         *,
         srcs: tuple[Tensor, ...] | None = None,
         dst: Any = None,
-        kind: str = "",
+        memory: str = "",
         engine: str = "",
         params: Any = None,
-        form: Any = PLAIN,
+        variant: Any = PLAIN,
         grid: tuple[int, ...] | None = None,
         kept: tuple[Kept, ...] | None = None,
     ):
@@ -87,10 +87,10 @@ class Instr:
         self.dtype: Any = dtype
         self.srcs = srcs
         self.dst = dst
-        self.kind = kind or SBUF  # memory of a result tile
+        self.memory = memory or SBUF  # memory of a result tile
         self.engine = engine
         self.params = params  # what `run` needs besides the operands
-        self.form = form  # what the cost depends on besides the operands
+        self.variant = variant  # what the cost depends on besides the operands
         #: operands that may be numbers: the number, or the place of the tile in `srcs`
         self.scalars: list[tuple[Any, int]] = []
         self.grid, self.kept = grid, kept
@@ -104,14 +104,14 @@ class Instr:
         new.accumulate = new.opens = new.inplace = False
         new.box = new.mask = new.dst = None
         new.also = ()
-        new.row, new.shape, new.dtype, new.kind = self.row, self.shape, self.dtype, self.kind
-        new.engine, new.params, new.form = self.engine, self.params, self.form
+        new.row, new.shape, new.dtype, new.memory = self.row, self.shape, self.dtype, self.memory
+        new.engine, new.params, new.variant = self.engine, self.params, self.variant
         new.scalars, new.like = self.scalars, self.like
         return new
 
-    def can_write(self, kind: str) -> bool:
+    def can_write(self, memory: str) -> bool:
         """Return whether the result can go to a memory without a copy; GpSimd has no PSUM port."""
-        return kind in self.row.writes and not (kind is PSUM and self.engine == "gpsimd")
+        return memory in self.row.writes and not (memory is PSUM and self.engine == "gpsimd")
 
     def rounds(self, dtype: np.dtype) -> bool:
         """Return whether the dtype that it is asked for loses what a tile of `dtype` would keep."""
@@ -120,7 +120,7 @@ class Instr:
     @property
     def scatters(self) -> bool:
         """Return whether run-time indices choose what is written."""
-        return self.form.__class__ is Access and self.form.scatter
+        return self.variant.__class__ is Access and self.variant.scatter
 
     def scalar(self, k: int, rank: int) -> Any:
         """Return operand `k` of those that may be numbers, at run time.

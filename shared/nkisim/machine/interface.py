@@ -47,7 +47,7 @@ class Machine(Protocol):
 
     def new_storage(
         self,
-        kind: str,
+        memory: str,
         nparts: int,
         row_bytes: int,
         *,
@@ -60,7 +60,7 @@ class Machine(Protocol):
         """Create the bytes of a tensor; `shared` by the instances of a grid."""
 
     def result_tile(
-        self, shape: tuple[int, ...], dtype: np.dtype, kind: str, where: int
+        self, shape: tuple[int, ...], dtype: np.dtype, memory: str, where: int
     ) -> tuple[Storage, tuple[int, ...]]:
         """Create the storage of an instruction's result; return it and the tile's strides."""
 

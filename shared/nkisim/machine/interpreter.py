@@ -79,7 +79,7 @@ class Interpreter:
     # -- storage -----------------------------------------------------------------
     def new_storage(
         self,
-        kind: str,
+        memory: str,
         nparts: int,
         row_bytes: int,
         *,
@@ -94,26 +94,26 @@ class Interpreter:
         if arena or shared:
             body, node = None, 0
         if body is not None:
-            known = bodies.again(self, body, kind, nparts, row_bytes)
+            known = bodies.again(self, body, memory, nparts, row_bytes)
             if known is not None:
                 return known
         id = self.memory.storages.add(
-            kind, nparts, row_bytes, where, node, arena, readonly, self.core.body is not None
+            memory, nparts, row_bytes, where, node, arena, readonly, self.core.body is not None
         )
-        made = Storage(id, kind, nparts, row_bytes, grain, where, node, arena, readonly)
+        made = Storage(id, memory, nparts, row_bytes, grain, where, node, arena, readonly)
         if body is not None:
             body.made[body.at - 1 :] = [made]
         return made
 
     def result_tile(
-        self, shape: tuple[int, ...], dtype: np.dtype, kind: str, where: int
+        self, shape: tuple[int, ...], dtype: np.dtype, memory: str, where: int
     ) -> tuple[Storage, tuple[int, ...]]:
         """Create the storage of an instruction's result; return it and the tile's strides."""
         item = dtype.itemsize
-        got = self.memory.tiles.get((shape, item, kind))
+        got = self.memory.tiles.get((shape, item, memory))
         if got is None:
-            limits.check_tile(self.hw, kind, shape, dtype)
-            got = self.memory.tiles[shape, item, kind] = contiguous_strides(shape, item)
+            limits.check_tile(self.hw, memory, shape, dtype)
+            got = self.memory.tiles[shape, item, memory] = contiguous_strides(shape, item)
         strides, nparts, row = got, shape[0], got[0]
         if self.memory.direct:
             self.find(
@@ -125,7 +125,7 @@ class Interpreter:
                 "t[...] = ...",
                 where,
             )
-        st = self.new_storage(kind, nparts, row, grain=item, where=where)
+        st = self.new_storage(memory, nparts, row, grain=item, where=where)
         return st, strides
 
     def place_tile(self, t: BlockTensor, idx: tuple[int, ...]) -> Tensor:
@@ -137,14 +137,16 @@ class Interpreter:
         """Return operand `x` if it is a tile on chip that a compute engine can read."""
         if x.__class__ is not Tensor:
             operand_errors.not_a_tile(x, name)
-        if x.kind is HBM or (x.kind is PSUM and not psum):
-            where = "HBM" if x.kind is HBM else "PSUM"
+        if x.memory is HBM or (x.memory is PSUM and not psum):
+            where = "HBM" if x.memory is HBM else "PSUM"
             raise fail(
                 "NKI-M01",
                 f"operand {name} lies in {where}",
                 given=f"{name}: {x!r}",
                 limit="compute engines read SBUF" + (" and PSUM" if psum else ""),
-                hint=suggestions.in_hbm(name, x) if x.kind is HBM else suggestions.in_psum(name, x),
+                hint=suggestions.in_hbm(name, x)
+                if x.memory is HBM
+                else suggestions.in_psum(name, x),
             )
         if x.nblock:
             raise fail(
@@ -179,7 +181,7 @@ class Interpreter:
         t = _bare(Tensor)  # as Tensor.__init__ does, sooner
         t.storage = None  # type: ignore[assignment]
         t.m, t.offset, t.shape, t.strides = self, 0, ins.shape, ()
-        t.dtype, t.nblock, t.kind, t.pending = ins.dtype, 0, ins.kind, ins
+        t.dtype, t.nblock, t.memory, t.pending = ins.dtype, 0, ins.memory, ins
         t.oob = t.owner = t._np = None
         self.pending = (ins, t)
         return t
@@ -192,7 +194,7 @@ class Interpreter:
         self.pending = None
         t.pending = None
         try:
-            st, t.strides = self.result_tile(ins.shape, ins.dtype, ins.kind, ins.line)
+            st, t.strides = self.result_tile(ins.shape, ins.dtype, ins.memory, ins.line)
             t.storage = st
             self.commit(ins, t)
         except NkiError as exc:  # we may be called from a later line than the instruction
@@ -212,7 +214,7 @@ class Interpreter:
         t.pending = None
         self.commit(ins, dst)
         t.storage, t.offset, t.shape, t.strides = dst.storage, dst.offset, dst.shape, dst.strides
-        t.dtype, t.kind, t.owner = dst.dtype, dst.kind, dst.owner
+        t.dtype, t.memory, t.owner = dst.dtype, dst.memory, dst.owner
         st = dst.storage
         if st.aliases is None:  # type: ignore[union-attr]
             st.aliases = [weakref.ref(t)]  # type: ignore[union-attr]
@@ -235,8 +237,8 @@ class Interpreter:
         for t in alive:
             if t.storage is not st:
                 continue
-            old = Tensor(self, st, t.offset, t.shape, t.strides, t.dtype, 0, t.kind)
-            new, t.strides = self.result_tile(t.shape, t.dtype, t.kind, st.where)
+            old = Tensor(self, st, t.offset, t.shape, t.strides, t.dtype, 0, t.memory)
+            new, t.strides = self.result_tile(t.shape, t.dtype, t.memory, st.where)
             t.storage, t.offset, t._np = new, 0, None
             if self.compute:
                 new.fresh()
@@ -249,7 +251,7 @@ class Interpreter:
             if any(lo >= hi for lo, hi in ins.box):
                 self.loops.left_out += 1
                 self.memory.masked_out.add(dst.owner)
-                if dst.kind is not HBM and dst.storage.init == NEVER:
+                if dst.memory is not HBM and dst.storage.init == NEVER:
                     dst.storage.init = PARTLY  # its mask says so: no forgotten write
                 return  # nothing is selected
             dst = dst.narrow(ins.box)
@@ -326,7 +328,7 @@ class Interpreter:
                 operand_errors.of_another_launch(t)
             if t.oob is not None:
                 masked_writes.check_bounds(t, ins.mask)
-            if t.offset >= t.storage.row_bytes and t.kind is not HBM and ins.row.on_partitions:
+            if t.offset >= t.storage.row_bytes and t.memory is not HBM and ins.row.on_partitions:
                 operand_errors.start_partition(t)
         for t in ins.srcs:
             if t.m is not self:
@@ -334,7 +336,7 @@ class Interpreter:
             if t.oob is not None:
                 masked_writes.check_bounds(t, ins.over)
             st = t.storage
-            if t.offset >= st.row_bytes and t.kind is not HBM and ins.row.on_partitions:
+            if t.offset >= st.row_bytes and t.memory is not HBM and ins.row.on_partitions:
                 operand_errors.start_partition(t)
             if st.lazy_zero:
                 self._zero_for_real(st)

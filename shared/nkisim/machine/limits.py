@@ -54,10 +54,10 @@ def sizes(shape: Any, what: str = "a tensor") -> tuple[int, ...]:
 
 
 def check_tile(
-    hw: NeuronCore, kind: str, shape: tuple[int, ...], dtype: np.dtype, blocks: int = 0
+    hw: NeuronCore, memory: str, shape: tuple[int, ...], dtype: np.dtype, blocks: int = 0
 ) -> None:
-    """Raise if a tensor of `shape` (with `blocks` block dims) cannot be a tile of `kind`."""
-    where = kind.upper()
+    """Raise if a tensor of `shape` (with `blocks` block dims) cannot be a tile of `memory`."""
+    where = memory.upper()
     if not shape:
         raise fail(
             "NKI-P02",
@@ -85,7 +85,7 @@ def check_tile(
             hint=f"use ({shape[-1]}, 1) for one element a partition",
         )
     free = prod(shape[blocks + 1 :]) * dtype.itemsize
-    limit = hw.psum_bytes if kind is PSUM else hw.sbuf_usable_bytes
+    limit = hw.psum_bytes if memory is PSUM else hw.sbuf_usable_bytes
     if free > limit:
         raise fail(
             "NKI-M04",

@@ -70,9 +70,9 @@ def _inside(m: Machine, t: Tensor) -> Tensor:
 def scratch(m: Machine, t: Tensor) -> Tensor:
     """Return a tile of the same shape and dtype that nothing else knows of."""
     st = Storage(
-        -1, t.kind, t.shape[0], t.size * t.dtype.itemsize // t.shape[0], 1, -1, 0, False, False
+        -1, t.memory, t.shape[0], t.size * t.dtype.itemsize // t.shape[0], 1, -1, 0, False, False
     )
     st.fresh()
     return Tensor(
-        m, st, 0, t.shape, contiguous_strides(t.shape, t.dtype.itemsize), t.dtype, 0, t.kind
+        m, st, 0, t.shape, contiguous_strides(t.shape, t.dtype.itemsize), t.dtype, 0, t.memory
     )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..chip import dtypes
 from ..chip.memory import HBM
+from .tile_values import BAD, summarize
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -15,14 +16,12 @@ CELL = 9  # pixels of a cell of the picture
 
 def html(t: Tensor) -> str:
     """Return a tile as an element of a notebook; without a picture if no values were computed."""
-    from .tile_values import BAD, summarize
-
     rows = (
         ""
-        if t.kind is HBM or len(t.shape) < 2 or t.nblock
+        if t.memory is HBM or len(t.shape) < 2 or t.nblock
         else f", {t.shape[0]} partitions of {t.size // max(1, t.shape[0]) * t.itemsize} bytes"
     )
-    head = f"<p><b>{t.kind}</b> {dtypes.name(t.dtype)} [{', '.join(map(str, t.shape))}]{rows}</p>"
+    head = f"<p><b>{t.memory}</b> {dtypes.name(t.dtype)} [{', '.join(map(str, t.shape))}]{rows}</p>"
     if not t.m.compute or not t.size or t.nblock:
         return f"{head}<p>Its values were not computed.</p>"
     row = summarize(t.np)[0]

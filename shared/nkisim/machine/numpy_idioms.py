@@ -227,9 +227,9 @@ def no_method(name: str, hints: Mapping[str, str] = MappingProxyType({})) -> pro
     return property(missing)
 
 
-def _call(name: str, forms: Mapping[str, str] = MappingProxyType({})) -> str:
-    if not name or name in forms:
-        return forms.get(name, "")
+def _call(name: str, calls: Mapping[str, str] = MappingProxyType({})) -> str:
+    if not name or name in calls:
+        return calls.get(name, "")
     kept = ", keepdims=True" if name not in ("all", "var") else ""
     return f"nl.{name}(t, axis=1{kept})" if name in _REDUCTIONS else f"nl.{name}(t)"
 

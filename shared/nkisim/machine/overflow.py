@@ -23,7 +23,7 @@ from .tensor import Tensor
 if TYPE_CHECKING:
     from .interface import Machine
 
-_KINDS = ("overflow", "divide by zero", "invalid value")
+_ERRORS = ("overflow", "divide by zero", "invalid value")
 #: from here on float32 does not have every integer
 _EXACT = 1 << 24
 
@@ -34,7 +34,7 @@ class First:
 
     line: int
     text: str
-    kind: str
+    error: str
     small: bool  # a dtype of fewer bits that is too small for it
     narrow: bool  # the same, of a sum or a product
 
@@ -56,9 +56,9 @@ class Overflow:
             under="ignore", over="call", divide="call", invalid="call", call=self._raise
         )
 
-    def _raise(self, kind: str, flags: int) -> None:
-        if kind not in self.firsts:
-            self.raised.add(kind)
+    def _raise(self, error: str, flags: int) -> None:
+        if error not in self.firsts:
+            self.raised.add(error)
 
     # -- infinities and NaN --------------------------------------------------------------
     def look(self, ins: Instr, dst: Tensor) -> None:
@@ -71,19 +71,19 @@ class Overflow:
                 continue
             values = np.asarray(t.np, np.float32)
             nan, inf = np.isnan(values), np.isinf(values)
-            for kind in _KINDS:
-                bad = nan if kind == "invalid value" else inf
+            for error in _ERRORS:
+                bad = nan if error == "invalid value" else inf
                 if (
-                    kind in raised
-                    and kind not in self.firsts
+                    error in raised
+                    and error not in self.firsts
                     and bad.any()
-                    and not self._had(ins, t, kind)
+                    and not self._had(ins, t, error)
                 ):
-                    self.firsts[kind] = self._first(ins, t, kind, values, bad)
+                    self.firsts[error] = self._first(ins, t, error, values, bad)
 
-    def _had(self, ins: Instr, dst: Tensor, kind: str) -> bool:
+    def _had(self, ins: Instr, dst: Tensor, error: str) -> bool:
         """Return whether a source has a NaN already, or has an infinity where NaN is made of it."""
-        return kind == "invalid value" and any(
+        return error == "invalid value" and any(
             s.storage is not dst.storage
             and s.oob is None
             and not dtypes.is_int(s.dtype)
@@ -93,9 +93,9 @@ class Overflow:
         )
 
     def _first(
-        self, ins: Instr, t: Tensor, kind: str, values: np.ndarray, bad: np.ndarray
+        self, ins: Instr, t: Tensor, error: str, values: np.ndarray, bad: np.ndarray
     ) -> First:
-        what = "NaN" if kind == "invalid value" else "infinity"
+        what = "NaN" if error == "invalid value" else "infinity"
         largest = [
             float(np.abs(np.asarray(s.np, np.float32)).max())
             for s in ins.srcs
@@ -107,14 +107,14 @@ class Overflow:
         most = max(largest, default=np.inf)
         of = f", of values up to {most:.4g}" if np.isfinite(most) else ""
         # a mask's most negative number in a dtype of 16 bits is an infinity on purpose
-        small = t.dtype.itemsize < 4 and kind == "overflow" and bool((values[bad] > 0).any())
+        small = t.dtype.itemsize < 4 and error == "overflow" and bool((values[bad] > 0).any())
         return First(
             ins.line,
             f"{ins.row.api} makes the first {what} here, in {int(bad.sum()):,} "
-            f"of {bad.size:,} elements of {dtypes.name(t.dtype)}{of} ({kind})",
-            kind,
+            f"of {bad.size:,} elements of {dtypes.name(t.dtype)}{of} ({error})",
+            error,
             small,
-            small and not hasattr(ins.form, "function"),
+            small and not hasattr(ins.variant, "function"),
         )
 
     def check_output(self, t: Tensor) -> None:

@@ -36,15 +36,15 @@ def _statement() -> tuple[ast.stmt | None, FrameType | None]:
     return max(found, key=lambda node: node.lineno, default=None), frame
 
 
-def _nodes(kind: Any) -> Iterator[tuple[Any, FrameType]]:
-    """Yield the expressions of a kind in the statement, not those of a body below it."""
+def _nodes(node_type: Any) -> Iterator[tuple[Any, FrameType]]:
+    """Yield the expressions of a type in the statement, not those of a body below it."""
     statement, frame = _statement()
     if statement is None or frame is None:
         return
     todo: list[ast.AST] = [statement]
     while todo:
         node = todo.pop(0)
-        if isinstance(node, kind):
+        if isinstance(node, node_type):
             yield node, frame
         todo += [
             child
@@ -134,9 +134,9 @@ def target() -> str:
     return ast.unparse(statement.target) if isinstance(statement, ast.AugAssign) else ""
 
 
-def asks(kind: type[ast.AST]) -> bool:
-    """Return whether the statement has a node of a kind, for example a comparison."""
-    return any(True for _ in _nodes(kind))
+def asks(node_type: type[ast.AST]) -> bool:
+    """Return whether the statement has a node of a type, for example a comparison."""
+    return any(True for _ in _nodes(node_type))
 
 
 def base(text: str) -> str:

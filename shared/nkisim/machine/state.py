@@ -44,15 +44,15 @@ class Memory:
 
     storages: Storages
     # Tensors that the kernel places itself
-    arenas: dict[tuple, Storage] = field(default_factory=dict)  # (kind, core) -> their memory
+    arenas: dict[tuple, Storage] = field(default_factory=dict)  # (memory, core) -> their memory
     direct: bool = False  # the kernel allocates directly
     placed: int = 0  # how many tensors it has placed
     sites: dict[tuple, Any] = field(default_factory=dict)  # allocations in loops: by place, ...
     sites_seen: dict[tuple, int] = field(default_factory=dict)  # ... and how often in an iteration
     shared: list[Any] = field(default_factory=list)  # tensors in shared_hbm, as they were made
     # Contents
-    masked_out: set[Any] = field(default_factory=set)  # tiles of which a mask left all writes out
-    indexed: set[int] = field(default_factory=set)  # of which indices at run time choose
+    masked_out: set[Any] = field(default_factory=set)  # tiles that a mask kept from being written
+    indexed: set[int] = field(default_factory=set)  # where indices at run time choose
     unseen: set[int] = field(default_factory=set)  # with reads that the record does not show
     psum_filled: set[int] = field(default_factory=set)  # that no matmul wrote last
     psum_sums: dict[int, dict[int, bool]] = field(default_factory=dict)  # place of a sum: was read?
@@ -94,5 +94,5 @@ class Core:
     depth: int = 0  # nesting of kernels
     shared_at: int = 0  # how many of Memory.shared it has come to
     constants: dict[tuple, Any] = field(default_factory=dict)  # tiles (P, 1) of numbers
-    accepted: dict[tuple, Any] = field(default_factory=dict)  # forms of calls -> what was planned
+    accepted: dict[tuple, Any] = field(default_factory=dict)  # call signatures -> what was planned
     registers: Registers = field(default_factory=Registers)

@@ -34,9 +34,9 @@ _OPERATORS = {
 }
 
 
-def _names(form: str) -> list[str]:
+def _names(signature: str) -> list[str]:
     """Return the arguments of nisa.f(dst, data, axis=1)."""
-    return re.findall(r"(\w+)(?:=[^,)]*)?[,)]", form.partition("(")[2])
+    return re.findall(r"(\w+)(?:=[^,)]*)?[,)]", signature.partition("(")[2])
 
 
 def _newer() -> bool:
@@ -45,8 +45,8 @@ def _newer() -> bool:
 
 def made(name: str, shape: Sequence[int], dtype: Any, like: str = "", memory: str = "sbuf") -> str:
     """Return the statement that makes a tile; `like`: the name of a tensor of its dtype."""
-    kind = f"{like}.dtype" if like else f"nl.{dtypes.name(dtype)}"
-    return f"{name} = nl.ndarray({tuple(shape)}, dtype={kind}, buffer=nl.{memory})"
+    of = f"{like}.dtype" if like else f"nl.{dtypes.name(dtype)}"
+    return f"{name} = nl.ndarray({tuple(shape)}, dtype={of}, buffer=nl.{memory})"
 
 
 def copy(api: str, dst: Any, src: Any, names: Sequence[str] = _COPY) -> str:
@@ -57,10 +57,10 @@ def copy(api: str, dst: Any, src: Any, names: Sequence[str] = _COPY) -> str:
             "same of the destination"
         )
     given = source_text.arguments(api, names)
-    one = given.get(names[0], "out" if dst.kind == "hbm" else "t")
-    other = given.get(names[1], "x" if src.kind == "hbm" else "t")
+    one = given.get(names[0], "out" if dst.memory == "hbm" else "t")
+    other = given.get(names[1], "x" if src.memory == "hbm" else "t")
     whole = all(n <= m for n, m in zip(src.shape, dst.shape)) and len(src.shape) == len(dst.shape)
-    if dst.kind == "hbm" and whole:
+    if dst.memory == "hbm" and whole:
         piece = source_text.part(one, dst.shape, src.shape)
         return (
             f"write the part of the destination that the tile fills: {names[0]}={piece}"
@@ -68,16 +68,16 @@ def copy(api: str, dst: Any, src: Any, names: Sequence[str] = _COPY) -> str:
             else f"a destination of the shape of the tile, {src.shape}"
         )
     name = one if one.isidentifier() else "t"
-    if dst.kind != "hbm" and src.shape[0] <= 128:
+    if dst.memory != "hbm" and src.shape[0] <= 128:
         hint = "make the tile with the shape of the source: " + made(
-            name, src.shape, src.dtype, source_text.base(other) if given else "", dst.kind
+            name, src.shape, src.dtype, source_text.base(other) if given else "", dst.memory
         )
         piece = source_text.part(one, dst.shape, src.shape)
         return hint + (f"; or fill a part of it: {names[0]}={piece}" if piece else "")
     piece = source_text.part(other, src.shape, dst.shape)
     more = (
         " (a loop moves the others, 128 rows at most each time)"
-        if dst.kind != "hbm" and src.shape[0] > 128
+        if dst.memory != "hbm" and src.shape[0] > 128
         else ""
     )
     return (
@@ -92,7 +92,7 @@ def value(dst: Any, shape: tuple[int, ...]) -> str:
     text = source_text.target()
     name = source_text.base(text) or "t"
     piece = source_text.part(name, dst.shape, shape) if text in (name, f"{name}[...]") else ""
-    memory = "" if dst.kind == "sbuf" else f", buffer=nl.{dst.kind}"
+    memory = "" if dst.memory == "sbuf" else f", buffer=nl.{dst.memory}"
     return (
         "make the tile with the shape of the value: "
         f"{name} = nl.ndarray({shape}, dtype=nl.{dtypes.name(dst.dtype)}{memory})"
@@ -100,12 +100,12 @@ def value(dst: Any, shape: tuple[int, ...]) -> str:
     )
 
 
-def result(api: str, dst: Any, shape: tuple[int, ...], form: str) -> str:
+def result(api: str, dst: Any, shape: tuple[int, ...], signature: str) -> str:
     """Return what to write where the result of an instruction has another shape than dst.
 
-    `form`: the instruction's name and arguments, as in its row.
+    `signature`: the instruction's name and arguments, as in its row.
     """
-    names = _names(form)
+    names = _names(signature)
     given = source_text.arguments(api, names)
     text = given.get("dst", "dst")
     if api.endswith("nc_matmul") and dst.shape == shape[::-1]:
@@ -119,7 +119,9 @@ def result(api: str, dst: Any, shape: tuple[int, ...], form: str) -> str:
             f"the result): {swapped}"
         )
     name = text if text.isidentifier() else "t"
-    hint = "make dst with the shape of the result: " + made(name, shape, dst.dtype, memory=dst.kind)
+    hint = "make dst with the shape of the result: " + made(
+        name, shape, dst.dtype, memory=dst.memory
+    )
     piece = source_text.part(text, dst.shape, shape)
     return hint + (f"; or write a part of it: dst={piece}" if piece and piece != text else "")
 
@@ -393,7 +395,7 @@ def psum_by_dma(name: str, given: Mapping[str, Any]) -> str:
             f"{tile}; nisa.tensor_copy(dst=tile, src={texts.get('src', 'psum')}); "
             f"nisa.dma_copy(dst={texts.get('dst', 'out[...]')}, src=tile)"
         )
-    if getattr(given["src"], "kind", "") != "hbm":
+    if getattr(given["src"], "memory", "") != "hbm":
         return (
             "engines copy to PSUM: nisa.tensor_copy("
             f"dst={texts.get('dst', 'psum')}, src={texts.get('src', 'tile')})"
@@ -404,11 +406,13 @@ def psum_by_dma(name: str, given: Mapping[str, Any]) -> str:
     )
 
 
-def wrong_memory(api: str, dst: Any, shape: Sequence[int], writes: Sequence[str], form: str) -> str:
+def wrong_memory(
+    api: str, dst: Any, shape: Sequence[int], writes: Sequence[str], signature: str
+) -> str:
     """Return what to write where an instruction does not write the memory of dst."""
-    names = _names(form)
+    names = _names(signature)
     memory = str(writes[0])
-    if dst.kind == "hbm":
+    if dst.memory == "hbm":
         return out_of_hbm(api, dst, memory, names, tuple(shape))
     given = source_text.arguments(api, names)
     text = given.get("dst", "dst")

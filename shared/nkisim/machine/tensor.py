@@ -19,7 +19,7 @@ from ..indexing import affine, basic
 from ..indexing.geometry import Axis, Notes, carried, leaving, moved, reshaped
 from ..indexing.index import Index, Mask, Slice, plain, whole
 from ..indexing.indirect import Indirect, Shifted
-from ..indexing.subscripts import FORMS, resolver
+from ..indexing.subscripts import RESOLVERS, resolver
 from . import numpy_idioms, truth_values
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Tensor:
         "nblock",
         "oob",
         "pending",
-        "kind",
+        "memory",
         "owner",
         "_np",
         "uncut",
@@ -72,14 +72,14 @@ class Tensor:
         strides: tuple[int, ...],
         dtype: np.dtype,
         nblock: int = 0,
-        kind: str = HBM,
+        memory: str = HBM,
     ):
         self.m, self.storage, self.offset = m, storage, offset
         self.shape, self.strides, self.dtype = shape, strides, dtype
         self.nblock = nblock
         self.oob: Notes = None
         self.pending: Any = None
-        self.kind = kind
+        self.memory = memory
         self.owner: Any = None  # logical tile, where tiles may share bytes
         self._np: np.ndarray | None = None
 
@@ -199,12 +199,12 @@ class Tensor:
         """Return the view that integers and slices inside of the tensor mean; None for others."""
         if self.oob is not None:
             return None
-        part = self.nblock if self.kind is not HBM else -1
+        part = self.nblock if self.memory is not HBM else -1
         try:
-            forms = FORMS[len(self.shape)][part]
+            resolvers = RESOLVERS[len(self.shape)][part]
             for k in keys:
-                forms = forms[type(k)]
-            resolve = forms[None]
+                resolvers = resolvers[type(k)]
+            resolve = resolvers[None]
         except KeyError:
             resolve = resolver(len(self.shape), part, keys, Tensor)
         return resolve(self, keys)
@@ -255,7 +255,7 @@ class Tensor:
         `oob` says where the view leaves the tensor, in terms of its own dims (geometry.py).
         """
         t = Tensor(
-            self.m, self.storage, offset, shape, strides, dtype or self.dtype, nblock, self.kind
+            self.m, self.storage, offset, shape, strides, dtype or self.dtype, nblock, self.memory
         )
         t.owner, t.oob = self.owner, oob
         if self.m.loops.nest is not None:
@@ -300,7 +300,7 @@ class Tensor:
                 hint="leave out the iterations in which nothing is left: if i < n: ...",
             )
         part = self.narrow(box)
-        if part is not self and self.kind is not HBM:
+        if part is not self and self.memory is not HBM:
             part.uncut = self.shape, box
         return part
 
@@ -340,7 +340,7 @@ class Tensor:
             )
         strides = merge_dims(self.shape, self.strides, target)
         nblock = self.nblock
-        if self.kind is not HBM:
+        if self.memory is not HBM:
             p, ps = self.shape[self.nblock], self.strides[self.nblock]
             at = [
                 d
@@ -381,7 +381,7 @@ class Tensor:
         axis %= rank
         shape = (*self.shape[:axis], 1, *self.shape[axis:])
         strides = (*self.strides[:axis], self.dtype.itemsize, *self.strides[axis:])
-        nblock = self.nblock + (1 if axis <= self.nblock and self.kind is not HBM else 0)
+        nblock = self.nblock + (1 if axis <= self.nblock and self.memory is not HBM else 0)
         return self.like(self.offset, shape, strides, nblock, moved(self.oob, self.shape, axis))
 
     def as_tile(self) -> Tensor:
@@ -477,7 +477,7 @@ class Tensor:
         )
 
     def __repr__(self) -> str:
-        return f"Tensor(shape={self.shape}, dtype={dtypes.name(self.dtype)}, buffer={self.kind})"
+        return f"Tensor(shape={self.shape}, dtype={dtypes.name(self.dtype)}, buffer={self.memory})"
 
     def __str__(self) -> str:
         return f"{self!r}: {numpy_idioms.VALUES}"
@@ -529,10 +529,10 @@ for _name in numpy_idioms.METHODS:
 
 
 def new_tensor(
-    m: Machine, storage: Storage, shape: tuple[int, ...], dtype: np.dtype, kind: str = HBM
+    m: Machine, storage: Storage, shape: tuple[int, ...], dtype: np.dtype, memory: str = HBM
 ) -> Tensor:
     """Return a row-major tensor over a whole HBM storage."""
-    return Tensor(m, storage, 0, shape, contiguous_strides(shape, dtype.itemsize), dtype, 0, kind)
+    return Tensor(m, storage, 0, shape, contiguous_strides(shape, dtype.itemsize), dtype, 0, memory)
 
 
 def same_bytes(src: Tensor, tile: Tensor) -> bool:

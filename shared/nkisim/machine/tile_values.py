@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..lazy.groups import NOT_YET
-from .tensor import Tensor
 
 if TYPE_CHECKING:
     from .interface import Machine
+    from .tensor import Tensor
 
 BINS = 24  # of a histogram, from the lowest to the highest finite value
 ROWS, COLUMNS = 16, 32  # of a picture: partitions by the elements of one

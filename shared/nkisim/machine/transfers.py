@@ -117,7 +117,7 @@ def _boxes(tensors: tuple[Tensor, ...]) -> tuple[Box, ...]:
 
 def _box(t: Tensor) -> Box:
     st = t.storage
-    if t.kind is HBM:
+    if t.memory is HBM:
         lo, hi = free_range(t.offset, (1, *t.shape), (0, *t.strides), t.dtype.itemsize)
         return Box(st.id, 0, 1, lo, hi)
     first, lo = divmod(t.offset, st.row_bytes)

@@ -52,7 +52,7 @@ def of_mask() -> bool:
 def of_handle(t: Any) -> bool:
     """Return True, with a finding, for a tensor in HBM; raise for a tile, which is data."""
     m = current.get()
-    if m is None or t.kind != "hbm":
+    if m is None or t.memory != "hbm":
         no_truth("a tensor", "err_ambiguous_tensor_truth_value")
     else:
         m.find(

@@ -95,7 +95,7 @@ class Undefined:
         bad = [(s, o) for s in ins.srcs if (o := self._origins(s)) is not None]
         dst = outs[0]
         kept: list[np.ndarray | None] = [None for _ in outs]  # what stays of the destinations
-        adds = ins.form.__class__ is Access and ins.form.adds
+        adds = ins.variant.__class__ is Access and ins.variant.adds
         if (ins.row.merges or ins.accumulate or ins.scatters or adds) and (
             dst.storage.init != FULLY or ins.scatters
         ):
@@ -127,7 +127,7 @@ class Undefined:
                 raise fail(
                     "NKI-U01",
                     "a part of a tensor is read before anything has been written to it",
-                    given=f"{s!r}, of which {region(origins >= 0)} was not "
+                    given=f"{s!r}: {region(origins >= 0)} was not "
                     f"written{self._made_at(s.storage.where)}",
                     limit="on the chip this reads whatever the last kernel left there",
                     hint="write all of it first",
@@ -181,7 +181,7 @@ class Undefined:
             Read(
                 ins.line,
                 made,
-                f"{ins.row.name} reads {s!r} of which {region(origin == 0)} was never written",
+                f"{ins.row.name} reads {s!r}: {region(origin == 0)} was never written",
             )
         )
         return len(self.reads)
@@ -231,16 +231,22 @@ class Undefined:
     def _last_store(self, t: Tensor) -> int:
         """Return the line of the last instruction that writes a tensor, -1 if none does."""
         trace = self.m.trace
-        every = trace.operands()
-        at = np.flatnonzero(every.write & (every.storage == t.storage.id))
-        return trace.rows[trace.starts[int(every.instr[at[-1]])] + 1] if len(at) else -1
+        accesses = trace.operands()
+        at = np.flatnonzero(accesses.write & (accesses.storage == t.storage.id))
+        return trace.rows[trace.starts[int(accesses.instr[at[-1]])] + 1] if len(at) else -1
 
     def _is_scattered(self, t: Tensor) -> bool:
         """Return whether run-time indices decide where a tensor is written."""
         trace = self.m.trace
-        scatters = np.array([k.scatters for k, _, _ in trace.forms()], bool)
-        every = trace.operands()
-        return bool((scatters[every.form] & every.write & (every.storage == t.storage.id)).any())
+        scatters = np.array([k.scatters for k, _, _ in trace.operand_specs()], bool)
+        accesses = trace.operands()
+        return bool(
+            (
+                scatters[accesses.operand_spec]
+                & accesses.write
+                & (accesses.storage == t.storage.id)
+            ).any()
+        )
 
 
 def _origins(t: Tensor) -> np.ndarray:

@@ -205,7 +205,7 @@ class Calls:
         else:
             if not result:
                 raise Person(NOT_REACHED)
-            where = buffer or result[0].kind
+            where = buffer or result[0].memory
             formula = formula or self._hoisted(result, like, texts)
             dst = self.f.fresh(hint or name)
             self.make(
@@ -269,7 +269,7 @@ class Calls:
             self.f.fresh("turned"),
             f"({swapped})" if swapped else self.shape(result, {}),
             f"{text}.dtype" if text.isidentifier() else f"{self.f.nl}.{self.f.dtype_of(data)}",
-            "psum" if result[0].kind == "psum" or max(result[0].shape) > 32 else "sbuf",
+            "psum" if result[0].memory == "psum" or max(result[0].shape) > 32 else "sbuf",
         )
         self.f.before.append(f"{self.f.nisa}.nc_transpose(dst={made}, data={text})")
         if into:

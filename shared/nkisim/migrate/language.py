@@ -78,7 +78,7 @@ class Language:
         if buffer.endswith(".psum") and name == "zeros":
             name = "ndarray"  # the first product overwrites
         shape = self.f.shape_of(given["shape"], tiles[0].blocks if tiles else 0)
-        if tiles and tiles[0].kind != "hbm" and shape.endswith(",)"):
+        if tiles and tiles[0].memory != "hbm" and shape.endswith(",)"):
             shape = f"{shape[:-2]}, 1)"  # on chip there are two dims
         return (
             f"{self.f.nl}.{name}("
@@ -135,7 +135,7 @@ class Language:
         value = self.f.expr(given["value"], box)
         if box.sizes and isinstance(given["value"], ast.Name):
             value = f"{value}[{self.calls._cut(box, len(tiles[0].shape), tiles[0])}]"
-        if tiles[0].kind == "psum" or self.f.is_psum(value):
+        if tiles[0].memory == "psum" or self.f.is_psum(value):
             value = self._drained(value, given["value"], tiles[0].shape)
         dst = self._source(given["dst"], box, len(tiles[0].shape))
         return f"{self.f.nl}.store({dst}, {value})"

@@ -22,9 +22,9 @@ _NOTE = "__nkisim_saw__"
 
 @dataclass(frozen=True)
 class Tile:
-    """A tensor as it was: `kind` is hbm, sbuf or psum; `blocks` dims stand before the partition."""
+    """A tensor as it was: `memory` is hbm, sbuf or psum; `blocks` dims precede the partition."""
 
-    kind: str
+    memory: str
     shape: tuple[int, ...]
     dtype: str
     blocks: int = 0
@@ -171,7 +171,7 @@ class Observer:
 
 def _note(value: Any) -> Any:
     if isinstance(value, Tensor):
-        return Tile(value.kind, tuple(value.shape), value.dtype.name, value.nblock)
+        return Tile(value.memory, tuple(value.shape), value.dtype.name, value.nblock)
     if isinstance(value, Index):
         return Affine(value.shape, value.coeffs, value.const)
     if isinstance(value, Mask):

@@ -223,7 +223,7 @@ class Function:
         keys = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
         base = ast.unparse(self._new(node.value))
         blocks = tiles[0].blocks if tiles else 0
-        on_chip = bool(tiles) and tiles[0].kind != "hbm"
+        on_chip = bool(tiles) and tiles[0].memory != "hbm"
         if any(self.seen.of(k).is_tile for k in keys):
             raise Person(
                 "rows are chosen by a tile: x.ap(vector_offset=...) or x.vector_select(0, indices)"
@@ -408,7 +408,7 @@ class Function:
         owners = self.seen.of(target.value).tiles()
         owner = owners[0]
         into = ast.unparse(target.value) if whole else self.subscript_of(target)
-        self.kind_of_target = owner.kind
+        self.kind_of_target = owner.memory
         self.dtypes_of_target = {t.dtype for t in owners}
         nisa = self.nisa
         if isinstance(value, ast.Call):
@@ -419,18 +419,18 @@ class Function:
             if (
                 dotted.startswith("nki.language.")
                 and self.seen.of(value).is_tile
-                and owner.kind != "hbm"
+                and owner.memory != "hbm"
             ):
                 self.language.call(value, dotted, into)
                 return
-        if isinstance(value, ast.BinOp) and self.seen.of(value).is_tile and owner.kind != "hbm":
+        if isinstance(value, ast.BinOp) and self.seen.of(value).is_tile and owner.memory != "hbm":
             self.language.operator(value, into)
             return
         if not self.seen.of(value).is_tile:
             self.before.append(f"{nisa}.memset(dst={into}, value={self.expr(value)})")
-        elif owner.kind == "hbm":
+        elif owner.memory == "hbm":
             self.before.append(f"{self.nl}.store({into}, {self.expr(value)})")
-        elif self.seen.of(value).tiles()[0].kind == "hbm":
+        elif self.seen.of(value).tiles()[0].memory == "hbm":
             self.before.append(f"{nisa}.dma_copy(dst={into}, src={self.expr(value)})")
         else:
             self.before.append(f"{nisa}.tensor_copy(dst={into}, src={self.expr(value)})")
@@ -442,14 +442,14 @@ class Function:
             return [f"{ast.unparse(node.target)} {_sign(node.op)}= {self.expr(node.value)}"]
         whole = isinstance(node.target, ast.Name)
         into = ast.unparse(node.target) if whole else self._target_of(node.target)
-        self.kind_of_target = tiles[0].kind
+        self.kind_of_target = tiles[0].memory
         if node in self._added:
             node = ast.copy_location(
                 ast.AugAssign(node.target, node.op, self._added[node][1]), node
             )
         if (
             isinstance(node.value, ast.Call)
-            and tiles[0].kind == "psum"
+            and tiles[0].memory == "psum"
             and isinstance(node.op, ast.Add)
         ):
             dotted = self.source.dotted(node.value.func)

@@ -12,7 +12,7 @@ import numpy as np
 from nkisim.chip import dtypes
 from nkisim.chip.hw import VERSIONS
 from nkisim.chip.memory import HBM, PSUM, SBUF
-from nkisim.errors import known_as
+from nkisim.errors.frames import known_as
 from nkisim.timing.cost import trigger_us
 
 from .columns import DMA, Report
@@ -49,7 +49,7 @@ def _build(prof: Any) -> Report:
         "issue": ticks(tl.issue_us),
         "engine": engine,
         "queue": np.asarray(tl.queue, np.int8),
-        "kind": np.asarray(tl.kind, np.int32),
+        "kind": np.asarray(tl.spec, np.int32),
         "line": line_of[np.asarray(tl.line, np.int64)],
         "node": np.asarray(tl.node, np.int32),
         "pred": np.asarray(tl.pred, np.int32),
@@ -109,7 +109,7 @@ def _build(prof: Any) -> Report:
         "psum_bank_bytes": int(hw.psum_bank_bytes),
         "sbuf_peak_bytes": int(np.max(columns["mem_sbuf"], initial=0)),
         "psum_peak_banks": int(np.max(columns["mem_psum"], initial=0)),
-        "kinds": [_kind(k, x) for k, x in zip(trace.kinds, prof.schedule.transfers)],
+        "kinds": [_op_spec(k, x) for k, x in zip(trace.op_specs, prof.schedule.transfers)],
         "loops": list(trace.loop_kind),
         "names": names,
         "lines": [[file, line, function] for file, line, function in lines],
@@ -229,44 +229,44 @@ def _which_values(prof: Any) -> dict[str, Any]:
     }
 
 
-def _kind(kind: Any, transfer: Any) -> dict[str, Any]:
-    """Return one kind of instruction: its name, engine, operands and work."""
-    flops, useful = kind.row.flops(kind)
+def _op_spec(spec: Any, transfer: Any) -> dict[str, Any]:
+    """Return one spec of instruction: its name, engine, operands and work."""
+    flops, useful = spec.row.flops(spec)
     return {
-        "name": kind.row.name,
-        "engine": kind.engine,
-        "outputs": kind.outputs,
-        "accumulate": bool(kind.accumulate),
-        "operands": [[p.kind, dtypes.name(p.dtype), list(p.shape)] for p in kind.operands],
-        "moves": _direction(kind),
-        "bytes": int(kind.operands[0].nbytes),
+        "name": spec.row.name,
+        "engine": spec.engine,
+        "outputs": spec.outputs,
+        "accumulate": bool(spec.accumulate),
+        "operands": [[p.memory, dtypes.name(p.dtype), list(p.shape)] for p in spec.operands],
+        "moves": _direction(spec),
+        "bytes": int(spec.operands[0].nbytes),
         "descriptors": int(transfer.descriptors) if transfer else 0,
         "flops": flops,
         "useful": useful,
-        "elementwise": _elementwise(kind),
+        "elementwise": _elementwise(spec),
     }
 
 
-def _elementwise(kind: Any) -> int:
+def _elementwise(spec: Any) -> int:
     """Return the elements that a Vector, Scalar or GpSimd instruction goes through."""
-    if kind.engine not in ("vector", "scalar", "gpsimd"):
+    if spec.engine not in ("vector", "scalar", "gpsimd"):
         return 0
-    return max((p.elements for p in kind.operands), default=0)
+    return max((p.elements for p in spec.operands), default=0)
 
 
-def _direction(kind: Any) -> str:
+def _direction(spec: Any) -> str:
     """Return "load", "store" or "copy" for a DMA transfer, "" for other instructions."""
-    if kind.engine != "dma":
+    if spec.engine != "dma":
         return ""
-    if kind.operands[0].kind is HBM:
-        return "copy" if kind.read_bytes else "store"
-    return "load" if kind.read_bytes else "copy"
+    if spec.operands[0].memory is HBM:
+        return "copy" if spec.read_bytes else "store"
+    return "load" if spec.read_bytes else "copy"
 
 
 def _triggers(prof: Any, ticks: Any) -> np.ndarray:
     """Return how long each DMA's trigger keeps its queue busy (0 for other instructions)."""
-    per_kind = [0.0 if x is None else trigger_us(x, prof.hw) for x in prof.schedule.transfers]
-    return ticks(np.array(per_kind)[np.asarray(prof.timeline.kind, np.int64)])
+    per_op_spec = [0.0 if x is None else trigger_us(x, prof.hw) for x in prof.schedule.transfers]
+    return ticks(np.array(per_op_spec)[np.asarray(prof.timeline.spec, np.int64)])
 
 
 def _rows(start: np.ndarray, stop: np.ndarray, which: np.ndarray) -> np.ndarray:
@@ -308,7 +308,7 @@ def _tensors(
     name[every.readonly] = names.index("input")
     name[every.arena] = names.index("placed by the kernel")
     code = {SBUF: 0, PSUM: 1, HBM: 2}  # in the file
-    memory = np.array([code[kind] for kind in trace.storages.KINDS], np.uint8)
+    memory = np.array([code[x] for x in trace.storages.MEMORIES], np.uint8)
     return names, {"storage_name": name, "storage_memory": memory[every.code]}
 
 

@@ -90,12 +90,12 @@ def _track(row: dict[str, Any]) -> str:
 
 def _direction(row: dict[str, Any]) -> str:
     """Return load, store or copy, as far as a transfer's queue tells it."""
-    kind = str(row.get("queue_type") or row.get("queue_name") or row.get("name") or "").lower()
+    queue = str(row.get("queue_type") or row.get("queue_name") or row.get("name") or "").lower()
     return (
         "load"
-        if "input" in kind or "load" in kind
+        if "input" in queue or "load" in queue
         else "store"
-        if "output" in kind or "store" in kind or "save" in kind
+        if "output" in queue or "store" in queue or "save" in queue
         else "copy"
     )
 
@@ -176,12 +176,12 @@ def _build(
 
 
 class Shown(NamedTuple):
-    """What the columns of a timeline count in: its tick and end in us, kinds (engine, name, moves,
+    """What the columns of a timeline count in: its tick and end in us, specs (engine, name, moves,
     bytes) and places of instructions."""
 
     tick: float
     end: float
-    kinds: list[tuple[int, str, str, int]]
+    specs: list[tuple[int, str, str, int]]
     places: list[tuple[str, int]]
 
 
@@ -196,7 +196,7 @@ def _columns(events: list[Event], own: list[bool]) -> tuple[dict[str, Any], Show
         return np.rint(np.asarray(us, np.float64) / tick).astype(np.uint32)
 
     keys = [(e.engine, e.opcode, e.moves, e.size) for e in events]
-    kinds = {k: n for n, k in enumerate(dict.fromkeys(keys))}
+    specs = {k: n for n, k in enumerate(dict.fromkeys(keys))}
     places = {p: n for n, p in enumerate(sorted({e.place for e in events if e.place}))}
     engine = np.array([e.engine for e in events], np.int8)
     dma = np.nonzero(engine == DMA)[0]
@@ -208,7 +208,7 @@ def _columns(events: list[Event], own: list[bool]) -> tuple[dict[str, Any], Show
         "issue": ticks(begin),
         "engine": engine,
         "queue": np.where(engine == DMA, -1, engine).astype(np.int8),
-        "kind": np.array([kinds[k] for k in keys], np.int32),
+        "kind": np.array([specs[k] for k in keys], np.int32),
         "line": np.array([places[e.place] if e.place else -1 for e in events], np.int32),
         "node": np.zeros(len(events), np.int32),
         "pred": np.full(len(events), -1, np.int32),
@@ -236,7 +236,7 @@ def _columns(events: list[Event], own: list[bool]) -> tuple[dict[str, Any], Show
         "life_first": nothing.astype(np.uint32),
         "life_last": nothing.astype(np.uint32),
         "pair": np.full(len(events), -1, np.int32),
-    }, Shown(tick, end, list(kinds), list(places))
+    }, Shown(tick, end, list(specs), list(places))
 
 
 def _head(
@@ -288,7 +288,7 @@ def _head(
                 "useful": 0,
                 "elementwise": 0,
             }
-            for e, name, moves, size in shown.kinds
+            for e, name, moves, size in shown.specs
         ],
         "loops": [],
         "names": ["?"],
@@ -420,10 +420,10 @@ def _places(report: Report, which: list[int]) -> dict[int, Any]:
 
 def _names(report: Report, which: list[int], engine: int) -> list[str]:
     """Return what tells instructions apart: of transfers the direction, else the name."""
-    kinds, kind = report.head["kinds"], report.columns["kind"]
+    specs, spec = report.head["kinds"], report.columns["kind"]
     if engine == DMA:
-        return [kinds[kind[i]]["moves"] for i in which]
-    return [re.sub(r"^(nc|pe|dve|act)_|_", "", kinds[kind[i]]["name"].lower()) for i in which]
+        return [specs[spec[i]]["moves"] for i in which]
+    return [re.sub(r"^(nc|pe|dve|act)_|_", "", specs[spec[i]]["name"].lower()) for i in which]
 
 
 def differences(measured: Report, predicted: Report) -> list[dict[str, Any]]:
@@ -438,13 +438,13 @@ def differences(measured: Report, predicted: Report) -> list[dict[str, Any]]:
     for i in np.nonzero(pair >= 0)[0].tolist():
         j = int(pair[i])
         line = int(predicted.columns["line"][j])
-        kind = predicted.head["kinds"][predicted.columns["kind"][j]]
+        spec = predicted.head["kinds"][predicted.columns["kind"][j]]
         row = out.setdefault(
-            (line, kind["name"] + kind["moves"]),
+            (line, spec["name"] + spec["moves"]),
             {
                 "line": line,
-                "name": f"{kind['moves']} (DMA)" if kind["moves"] else kind["name"],
-                "engine": kind["engine"],
+                "name": f"{spec['moves']} (DMA)" if spec["moves"] else spec["name"],
+                "engine": spec["engine"],
                 "count": 0,
                 "measured_us": 0.0,
                 "predicted_us": 0.0,

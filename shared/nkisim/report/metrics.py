@@ -21,7 +21,7 @@ def active_us(start: np.ndarray, stop: np.ndarray) -> float:
 def metrics(report: Report) -> dict[str, Any]:
     """Return the metrics of a profile by neuron-profile's names."""
     head, columns = report.head, report.columns
-    kinds, engine = head["kinds"], columns["engine"]
+    specs, engine = head["kinds"], columns["engine"]
     start, dur = report.us("start"), report.us("dur")
     total = head["profile_total_us"]
     out: dict[str, Any] = {
@@ -55,11 +55,11 @@ def metrics(report: Report) -> dict[str, Any]:
     any_us = active_us(np.r_[begin, seg_start], np.r_[begin + busy, seg_stop])
     out["total_active_time"], out["total_active_time_percent"] = any_us / 1e6, any_us / total
 
-    count = np.bincount(columns["kind"], minlength=len(kinds))
-    moved = sum(int(n) * k["bytes"] for n, k in zip(count, kinds) if k["moves"])
+    count = np.bincount(columns["kind"], minlength=len(specs))
+    moved = sum(int(n) * k["bytes"] for n, k in zip(count, specs) if k["moves"])
     out["dma_transfer_total_bytes"] = moved
     out["dma_transfer_average_bytes"] = moved / max(1, out["dma_transfer_count"])
-    out["matmul_instruction_count"] = int(sum(n for n, k in zip(count, kinds) if k["flops"]))
+    out["matmul_instruction_count"] = int(sum(n for n, k in zip(count, specs) if k["flops"]))
     out.update(_flops(head, count))
     return dict(sorted(out.items()))
 
@@ -71,11 +71,11 @@ def _flops(head: dict[str, Any], count: np.ndarray) -> dict[str, Any]:
     utilisation is relative to the bf16 peak; so a saturated float32 kernel shows about 50 %.
     """
     hardware = model = transposes = 0.0
-    for n, kind in zip(count, head["kinds"]):
-        wide = any(d == "float32" for _, d, _ in kind["operands"][kind["outputs"] :])
-        flops = float(n) * kind["flops"] * (2 if wide and kind["useful"] else 1)
+    for n, spec in zip(count, head["kinds"]):
+        wide = any(d == "float32" for _, d, _ in spec["operands"][spec["outputs"] :])
+        flops = float(n) * spec["flops"] * (2 if wide and spec["useful"] else 1)
         hardware += flops
-        if kind["useful"]:
+        if spec["useful"]:
             model += flops
         else:
             transposes += flops

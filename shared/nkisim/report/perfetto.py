@@ -170,7 +170,7 @@ def _instructions(report: Report, interned: _Interned) -> Iterator[bytes]:
         np.r_[report.us("dur"), report.us("trigger")[transfers]],
         tracks,
     )
-    of_kind = [
+    of_spec = [
         _field(NAME, interned(NAMES, k["name"]))
         + _field(CATEGORY, interned(CATEGORIES, k["engine"]))
         + _arguments(k, interned)
@@ -178,7 +178,7 @@ def _instructions(report: Report, interned: _Interned) -> Iterator[bytes]:
     ]
     places = [interned.note("line", f"{head['files'][f]['name']}:{n}") for f, n, _ in head["lines"]]
     places.append(b"")
-    kinds, lines, pred = col["kind"].tolist(), col["line"].tolist(), col["pred"].tolist()
+    specs, lines, pred = col["kind"].tolist(), col["line"].tolist(), col["pred"].tolist()
     ends = (report.us("start") + report.us("dur")).round(4).tolist()
     queues = [interned.note("queue", name) for name in ENGINES]
     queue = np.where(engine == DMA, col["queue"], -1).tolist()
@@ -189,7 +189,7 @@ def _instructions(report: Report, interned: _Interned) -> Iterator[bytes]:
     for n in np.lexsort((np.asarray(stop), np.asarray(start), tracks)).tolist():
         if n < count:
             body = (
-                of_kind[kinds[n]]
+                of_spec[specs[n]]
                 + interned.note("instruction", n)
                 + places[lines[n]]
                 + interned.note("waited_for", pred[n])
@@ -240,10 +240,10 @@ def _slices(
     return start.tolist(), stop.tolist()
 
 
-def _arguments(kind: dict[str, Any], interned: _Interned) -> bytes:
-    text = [f"{memory} {dtype}{shape}" for memory, dtype, shape in kind["operands"]]
-    return interned.note("writes", ", ".join(text[: kind["outputs"]])) + interned.note(
-        "reads", ", ".join(text[kind["outputs"] :])
+def _arguments(spec: dict[str, Any], interned: _Interned) -> bytes:
+    text = [f"{memory} {dtype}{shape}" for memory, dtype, shape in spec["operands"]]
+    return interned.note("writes", ", ".join(text[: spec["outputs"]])) + interned.note(
+        "reads", ", ".join(text[spec["outputs"] :])
     )
 
 
@@ -255,10 +255,10 @@ def _segments(report: Report, interned: _Interned) -> Iterator[bytes]:
     of = col["seg_instr"].tolist()
     dma = _field(CATEGORY, interned(CATEGORIES, "dma"))
     names = [_field(NAME, interned(NAMES, k["name"])) + dma for k in report.head["kinds"]]
-    kind, size = col["kind"].tolist(), col["seg_bytes"].tolist()
+    spec, size = col["kind"].tolist(), col["seg_bytes"].tolist()
     for n in np.lexsort((np.asarray(stop), np.asarray(start), tracks)).tolist():
         body = (
-            names[kind[of[n]]]
+            names[spec[of[n]]]
             + interned.note("instruction", of[n])
             + interned.note("bytes", size[n])
         )

@@ -19,10 +19,10 @@ def reasons(prof: Any) -> dict[str, np.ndarray]:
     triggered earlier (timing/prefetch.py). The storage is that tile's, -1 if there is none.
     """
     pred = np.asarray(prof.timeline.pred, np.int64)
-    every = prof.trace.operands()
-    count = np.bincount(every.instr, minlength=len(pred))
+    accesses = prof.trace.operands()
+    count = np.bincount(accesses.instr, minlength=len(pred))
     first = np.cumsum(count) - count
-    adds = np.array([k.accumulate for k in prof.trace.kinds] or [False])[prof.timeline.kind]
+    adds = np.array([k.accumulate for k in prof.trace.op_specs] or [False])[prof.timeline.spec]
     waits = np.flatnonzero(pred >= 0)
     before = pred[waits]
     why = np.where(pred >= 0, SPACE, NOTHING).astype(np.uint8)
@@ -35,8 +35,8 @@ def reasons(prof: Any) -> dict[str, np.ndarray]:
             both = (a < count[before]) & (b < count[waits])
             i, mine = waits[both], first[waits[both]] + b
             his = first[before[both]] + a
-            same = every.storage[his] == every.storage[mine]
-            wrote, writes = every.write[his], every.write[mine]
+            same = accesses.storage[his] == accesses.storage[mine]
+            wrote, writes = accesses.write[his], accesses.write[mine]
             code = np.where(
                 wrote & (~writes | adds[i]),
                 DATA,
@@ -44,5 +44,5 @@ def reasons(prof: Any) -> dict[str, np.ndarray]:
             )
             better = same & (code < why[i])
             why[i[better]] = code[better]
-            storage[i[better]] = every.storage[mine][better]
+            storage[i[better]] = accesses.storage[mine][better]
     return {"why": why, "why_storage": storage}

@@ -142,11 +142,11 @@ class _Placed:
         mine = np.flatnonzero(stores.arena[ev["storage"]])
         if not len(mine):
             return
-        forms = trace.forms()
-        sid, form = ev["storage"][mine], ev["form"][mine]
+        operand_specs = trace.operand_specs()
+        sid, which = ev["storage"][mine], ev["operand_spec"][mine]
         part = ev["offset"][mine] // stores.row_bytes[sid]
-        height = np.array([p.shape[0] for _, _, p in forms])[form]
-        adds = np.array([k.accumulate or k.row.merges for k, _, _ in forms])[form]
+        height = np.array([p.shape[0] for _, _, p in operand_specs])[which]
+        adds = np.array([k.accumulate or k.row.merges for k, _, _ in operand_specs])[which]
         box = np.column_stack([sid, part, part + height, ev["lo"][mine], ev["hi"][mine]])
         boxes, region = np.unique(box, axis=0, return_inverse=True)
         near = _overlaps(boxes)

@@ -26,7 +26,7 @@ from ..timing.whatif import body_us
 SIZES = (50.0, 1000.0)
 FEW = 4  # families: fewer are no neighbourhood
 SHARE = 2 / 3  # of families not seen: so many are no further off than what is said
-NOBODY_KNOWS = 100.0  # %: what counts where the error is unknown
+UNKNOWN_BAND = 100.0  # %: what counts where the error is unknown
 WEIGHTY = 0.25  # of the body: what is not understood matters from there on
 SEEN = 0.05  # of the body (or DMAs) of a kernel: what takes less is no matter
 FAR = 2.0  # times the longest measured one, or as much less than the shortest
@@ -78,7 +78,7 @@ def trust(plan: Schedule, hw: NeuronCore, dge: bool, bound: str, cores: int = 1)
     why = _unlike(plan, hw, dge, cores)
     band = expected(calibration().get("neighbours", ()), hw.name, bound, body_us(plan))
     if not why and band is None:
-        why = f"hardly any measured kernel is {_kind(bound)}"
+        why = f"hardly any measured kernel is {_spec(bound)}"
     if why or band is None:
         return Trust(f"unknown: {why}" if hw.calibrated else "not calibrated", unknown=why)
     shown = f"{band.pct:.0f}" if band.pct >= 1 else "1"
@@ -116,12 +116,12 @@ def _gathers(plan: Schedule) -> float:
     GpSimd makes their descriptors, in software (AWS Neuron SDK 2.32, NKI: descriptor generation);
     at what rate is not published, so the model does not charge it, and their time says nothing.
     """
-    count = np.bincount(plan.deps.kind, minlength=len(plan.transfers)).tolist()
+    count = np.bincount(plan.deps.spec, minlength=len(plan.transfers)).tolist()
     every = chosen = 0
-    for n, kind, x in zip(count, plan.trace.kinds, plan.transfers):
+    for n, spec, x in zip(count, plan.trace.op_specs, plan.transfers):
         if x is not None:
             every += n
-            chosen += n * kind.indirect
+            chosen += n * spec.indirect
     return chosen / every if every else 0.0
 
 
@@ -130,9 +130,9 @@ def shares(plan: Schedule, hw: NeuronCore, dge: bool) -> dict[str, float]:
     indices are data "name (indirect) on dma"."""
     out: dict[str, float] = defaultdict(float)
     body = body_us(plan) or 1.0
-    count = np.bincount(plan.deps.kind, minlength=len(plan.works)).tolist()
-    for n, kind, engine, w, x in zip(
-        count, plan.trace.kinds, plan.engines, plan.works, plan.transfers
+    count = np.bincount(plan.deps.spec, minlength=len(plan.works)).tolist()
+    for n, spec, engine, w, x in zip(
+        count, plan.trace.op_specs, plan.engines, plan.works, plan.transfers
     ):
         if n:
             us = (
@@ -142,7 +142,7 @@ def shares(plan: Schedule, hw: NeuronCore, dge: bool) -> dict[str, float]:
                 if x is None
                 else max(issue_us(x, hw, dge), x.us * x.engines / hw.dma_engines)
             )
-            name = kind.row.name + " (indirect)" * kind.indirect
+            name = spec.row.name + " (indirect)" * spec.indirect
             out[f"{name} on {engine}"] += n * us / body
     return dict(out)
 
@@ -166,11 +166,11 @@ def expected(
     family counts as one more, which may be anywhere: so few neighbours do not make a narrow band.
     None: the same engine limits too few families of kernels.
     """
-    every, size, kind = list(near), _size(body_us), _kind(bound)
+    every, size, spec = list(near), _size(body_us), _spec(bound)
     for text, wanted in (
-        (f"{kind} kernels of {_words(size)}", (target, bound, size)),
-        (f"{kind} kernels of {_words(size)}", (None, bound, size)),
-        (f"{kind} kernels", (None, bound, None)),
+        (f"{spec} kernels of {_words(size)}", (target, bound, size)),
+        (f"{spec} kernels of {_words(size)}", (None, bound, size)),
+        (f"{spec} kernels", (None, bound, None)),
     ):
         some = [
             n
@@ -189,7 +189,7 @@ def expected(
     return None
 
 
-def _kind(bound: str) -> str:
+def _spec(bound: str) -> str:
     return BOUND_BY.get(bound, f"{bound}-bound")
 
 
@@ -204,7 +204,7 @@ def _words(size: int) -> str:
 def _share(plan: Schedule, hw: NeuronCore, dge: bool, is_it: Callable[[Transfer], bool]) -> float:
     """Return how much of the body such DMAs take, of their queue or of the DMA engines."""
     body = body_us(plan)
-    count = np.bincount(plan.deps.kind, minlength=len(plan.transfers)).tolist()
+    count = np.bincount(plan.deps.spec, minlength=len(plan.transfers)).tolist()
     issued = served = 0.0
     for x, n in zip(plan.transfers, count):
         if x is not None and is_it(x):

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..chip.memory import HBM, NEVER, contiguous_strides
-from ..errors import NkiError, Where, defined_at, fail, is_ours
+from ..errors import NkiError, Where, defined_at, fail
+from ..errors.frames import is_ours
 from ..machine import allocate, operand_errors
 from ..machine.interface import Machine
 from ..machine.tensor import Tensor
@@ -149,11 +150,11 @@ def no_tensor(exc: Exception, kernel: Kernel, given: Iterable[tuple[str, Any]]) 
         names = [n for n in names if at and re.search(rf"\b{n}\.{exc.name}\b", at.text)]
     if not names:
         return None
-    name, kind = names[0], type(exc.obj).__name__
+    name, class_name = names[0], type(exc.obj).__name__
     return fail(
         "NKI-K04",
-        f"argument {name} of {kernel.__name__} is a {kind}: it has no .{exc.name}",
-        given=f"{kind} {reprlib.repr(exc.obj)}",
+        f"argument {name} of {kernel.__name__} is a {class_name}: it has no .{exc.name}",
+        given=f"{class_name} {reprlib.repr(exc.obj)}",
         limit="a tensor is a NumPy array or a tensor of torch or jax",
         where=at,
         hint="give it a tensor, or ask `is not None` before it is used"
@@ -216,11 +217,11 @@ class Results:
                 hint="make the output in the kernel each time: "
                 "tensors end with the launch that made them",
             )
-        if x.kind is not HBM and kernel.mode == "simulation":
+        if x.memory is not HBM and kernel.mode == "simulation":
             m.find(
                 "NKI-O02",
                 "warning",
-                f"{what} is returned from {x.kind.upper()}; on hardware "
+                f"{what} is returned from {x.memory.upper()}; on hardware "
                 "outputs are HBM tensors, so this kernel can only be simulated",
             )
             if not m.compute:
@@ -228,7 +229,7 @@ class Results:
             m.undefined.check_output(x, what)
             m.overflow.check_output(x)
             return np.array(x.np, order="C")
-        if x.kind is not HBM:
+        if x.memory is not HBM:
             raise fail(
                 "NKI-O02",
                 f"{kernel.__name__} returns a tensor on chip",
@@ -295,10 +296,10 @@ class Results:
         order = contiguous_strides(x.shape, x.itemsize)
         in_order = all(n == 1 or s == step for n, s, step in zip(x.shape, x.strides, order))
         if not (whole and in_order):
-            kind = "in another order" if whole else "a part of a tensor"
+            what = "in another order" if whole else "a part of a tensor"
             raise fail(
                 "NKI-O08",
-                f"{name} returns a view: " + ("its elements " if whole else "") + kind,
+                f"{name} returns a view: " + ("its elements " if whole else "") + what,
                 given=f"{what}: shape {x.shape}, strides of "
                 f"{tuple(s // x.itemsize for s in x.strides)} elements, over "
                 f"{st.nbytes} bytes",
@@ -362,7 +363,7 @@ def outputs(m: Machine, kernel: Kernel, args: Arguments, result: Any) -> Any:
             m.undefined.check_output(t, f"argument {name}")
             m.overflow.check_output(t)
             array[...] = t.np.reshape(array.shape)
-    if kernel.mode != "simulation" and not any(k.write_bytes for k in m.trace.kinds):
+    if kernel.mode != "simulation" and not any(k.write_bytes for k in m.trace.op_specs):
         raise fail(
             "NKI-O03",
             f"{kernel.__name__} writes nothing: its outputs are as they came",

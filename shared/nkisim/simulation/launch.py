@@ -66,7 +66,9 @@ class Run:
     machine: Machine
 
     def _sum(self, what: str) -> int:
-        return sum(n * getattr(self.trace.kinds[k], what) for k, n in self.trace.counts().items())
+        return sum(
+            n * getattr(self.trace.op_specs[k], what) for k, n in self.trace.counts().items()
+        )
 
     @property
     def may_meet(self) -> bool:
@@ -78,13 +80,15 @@ class Run:
         """Return the number of instructions by name."""
         out: Counter[str] = Counter()
         for k, n in self.trace.counts().items():
-            out[self.trace.kinds[k].row.name] += n
+            out[self.trace.op_specs[k].row.name] += n
         return out
 
     @property
     def dma_transfers(self) -> int:
         """Return the number of DMA transfers (dma_transfer_count of a profile)."""
-        return sum(n for k, n in self.trace.counts().items() if self.trace.kinds[k].engine == "dma")
+        return sum(
+            n for k, n in self.trace.counts().items() if self.trace.op_specs[k].engine == "dma"
+        )
 
     @property
     def hbm_read_bytes(self) -> int:

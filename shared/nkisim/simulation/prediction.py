@@ -58,13 +58,13 @@ class Timeline:
 
     `start_us`, `end_us`: execution (DMA: first byte to completion); `issue_us`: when its queue
     took it; `engine`: index into ENGINES; `queue`: the same, of the queue that triggered it;
-    `pred`: the instruction it waited for last, or -1; `kind`, `line`, `node`: as in the trace.
+    `pred`: the instruction it waited for last, or -1; `spec`, `line`, `node`: as in the trace.
     """
 
     def __init__(self, trace: Trace, plan: Schedule):
         self.start_us, self.end_us, self.issue_us = plan.start, plan.end, plan.issue
         self.engine, self.queue, self.pred = plan.engine, plan.queue, plan.pred
-        self.kind, self.line, self.node = trace.instructions()
+        self.spec, self.line, self.node = trace.instructions()
         self._plan = plan
 
     @cached_property
@@ -76,10 +76,10 @@ class Timeline:
             return np.zeros(0, SEGMENT)
         zero = known[0]
         every = [x or zero for x in plan.transfers]
-        kind = self.kind[plan.dma]
-        count = np.array([x.engines for x in every])[kind]
+        spec = self.spec[plan.dma]
+        count = np.array([x.engines for x in every])[spec]
         instr = np.repeat(plan.dma, count)
-        k = np.repeat(kind, count)
+        k = np.repeat(spec, count)
         out = np.zeros(len(instr), SEGMENT)
         out["engine"] = np.arange(len(instr)) - np.repeat(np.cumsum(count) - count, count)
         out["end_us"] = plan.dma_ends
@@ -142,10 +142,10 @@ class Peak:
 
 def seal_inputs(trace: Trace) -> None:
     """Mark the arguments that a kernel could have written and has not: they can be read again."""
-    every, stores = trace.operands(), trace.storages
+    accesses, stores = trace.operands(), trace.storages
     seen, written = (
         np.bincount(some, minlength=len(stores)) > 0
-        for some in (every.storage, every.storage[every.write])
+        for some in (accesses.storage, accesses.storage[accesses.write])
     )
     for i in np.flatnonzero(seen & ~written & stores.table().hbm).tolist():
         stores.set_readonly(i)
@@ -196,8 +196,8 @@ class Profile:
         self.spill_bytes = sum(p.spill_bytes for p in plans)
         for p in plans:
             for k, engine in enumerate(p.engines):  # they are chosen by now
-                if p.trace.kinds[k].engine != engine:
-                    p.trace.kinds[k] = replace(p.trace.kinds[k], engine=engine)
+                if p.trace.op_specs[k].engine != engine:
+                    p.trace.op_specs[k] = replace(p.trace.op_specs[k], engine=engine)
         self.timeline = Timeline(self.trace, plan)
         self.memory = Memory(run.machine, plan)
         first = min(float(p.issue.min(initial=np.inf)) for p in plans)
@@ -213,18 +213,18 @@ class Profile:
         self.profile_total_us = self.body_us + core.timing.profile_us
         self.engine_busy = {e: min(1.0, us / self.latency_us) for e, us in plan.busy.items()}
         every = [
-            (kind, n)
+            (spec, n)
             for p in plans
-            for kind, n in zip(
-                p.trace.kinds, np.bincount(p.deps.kind, minlength=len(p.trace.kinds)).tolist()
+            for spec, n in zip(
+                p.trace.op_specs, np.bincount(p.deps.spec, minlength=len(p.trace.op_specs)).tolist()
             )
         ]
         self.instructions: Counter[str] = Counter()
-        for kind, n in every:
-            self.instructions[kind.row.name] += n
-        self.dma_transfer_count = sum(n for kind, n in every if kind.engine == "dma")
-        self.hbm_read_bytes = sum(n * kind.read_bytes for kind, n in every)
-        self.hbm_write_bytes = sum(n * kind.write_bytes for kind, n in every)
+        for spec, n in every:
+            self.instructions[spec.row.name] += n
+        self.dma_transfer_count = sum(n for spec, n in every if spec.engine == "dma")
+        self.hbm_read_bytes = sum(n * spec.read_bytes for spec, n in every)
+        self.hbm_write_bytes = sum(n * spec.write_bytes for spec, n in every)
         self.flops, self.mfu = self._flops(every)
         self.sbuf_peak_bytes = int(self.memory.sbuf_bytes.max(initial=0))
         self.psum_peak_banks = int(self.memory.psum_banks.max(initial=0))
@@ -261,7 +261,7 @@ class Profile:
         mean); `pe_full_clock`: the share of the Tensor Engine's work at its full clock.
         """
         plan, busy = self.schedule, self.schedule.busy
-        count = np.bincount(plan.deps.kind, minlength=len(plan.transfers)).tolist()
+        count = np.bincount(plan.deps.spec, minlength=len(plan.transfers)).tolist()
         full = sum(
             n * w.interval_us
             for n, w, e in zip(count, plan.works, plan.engines)
@@ -307,10 +307,10 @@ class Profile:
         """Return the model's flops, and their share of the peak of the dtypes in use."""
         total, ideal = 0, 0.0
         peaks = self.hw.peak_tflops
-        for kind, n in every:
-            flops = kind.row.flops(kind)
+        for spec, n in every:
+            flops = spec.row.flops(spec)
             if flops.ops and flops.model:
-                dtype = dtypes.name(kind.operands[-1].dtype)
+                dtype = dtypes.name(spec.operands[-1].dtype)
                 total += n * flops.ops
                 ideal += n * flops.ops / (peaks.get(dtype, peaks["bfloat16"]) * 1e6)
         return total, ideal / self.latency_us / self.cores if self.latency_us else 0.0

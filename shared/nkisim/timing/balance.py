@@ -15,7 +15,7 @@ import numpy as np
 
 from ..chip.hw import NeuronCore
 from ..isa.table import ANY, SCALAR, TENSOR, VECTOR
-from ..trace.trace import KIND, Trace
+from ..trace.trace import SPEC, Trace
 from . import cost
 
 
@@ -26,23 +26,23 @@ def share_out(trace: Trace, hw: NeuronCore, balance: bool = True) -> Trace:
     engine has done the one before and the Tensor Engine, at its best, all before it in the program.
     Without `balance`: to the first that it names.
     """
-    kinds, left_open = list(trace.kinds), [k.engine == ANY for k in trace.kinds]
+    specs, left_open = list(trace.op_specs), [k.engine == ANY for k in trace.op_specs]
     if not any(left_open):
         return trace
-    ids = trace.kind_ids()
-    on_scalar = np.arange(len(kinds))  # the same kind on the Scalar Engine
-    for k, kind in enumerate(trace.kinds):
+    ids = trace.spec_ids()
+    on_scalar = np.arange(len(specs))  # the same spec on the Scalar Engine
+    for k, spec in enumerate(trace.op_specs):
         if left_open[k]:
-            kinds[k] = replace(kind, engine=VECTOR if balance else kind.row.engines[0])
-            on_scalar[k] = len(kinds)
-            kinds.append(replace(kind, engine=SCALAR))
+            specs[k] = replace(spec, engine=VECTOR if balance else spec.row.engines[0])
+            on_scalar[k] = len(specs)
+            specs.append(replace(spec, engine=SCALAR))
     out = copy.copy(trace)
-    out.kinds = kinds
+    out.op_specs = specs
     if balance:
         mine = np.flatnonzero(np.array(left_open)[ids])
         gone = mine[_choose(trace, hw, ids)]
         rows = np.array(trace.rows, np.int64)
-        rows[np.array(trace.starts, np.int64)[gone] + KIND] = on_scalar[ids[gone]]
+        rows[np.array(trace.starts, np.int64)[gone] + SPEC] = on_scalar[ids[gone]]
         out.rows = array("q")
         out.rows.frombytes(rows.tobytes())
     return out
@@ -56,15 +56,18 @@ def _choose(trace: Trace, hw: NeuronCore, ids: np.ndarray) -> np.ndarray:
                 cost.work(k, hw, e).interval_us if k.engine in (ANY, e) else 0.0
                 for e in (VECTOR, SCALAR)
             ]
-            for k in trace.kinds
+            for k in trace.op_specs
         ]
     )
     pe = np.array(
-        [cost.work(k, hw, TENSOR).interval_us if k.engine == TENSOR else 0.0 for k in trace.kinds]
+        [
+            cost.work(k, hw, TENSOR).interval_us if k.engine == TENSOR else 0.0
+            for k in trace.op_specs
+        ]
     )
     some = np.flatnonzero(takes[ids].any(axis=1))  # what is for one of both
     pace = np.cumsum(pe[ids])[some].tolist()
-    either = np.array([k.engine == ANY for k in trace.kinds])[ids[some]].tolist()
+    either = np.array([k.engine == ANY for k in trace.op_specs])[ids[some]].tolist()
     chosen = []
     vector = scalar = 0.0  # when they have done what they have
     for at, choose, (on_vector, on_scalar) in zip(pace, either, takes[ids[some]].tolist()):

@@ -22,7 +22,7 @@ class Banks:
         instr, version = deps.psum_instr, deps.psum_version
         self.size = np.minimum(deps.versions.bytes, capacity).tolist()
         self.left = np.bincount(version, minlength=len(self.size)).tolist()
-        tile = np.full(len(deps.kind), -1)
+        tile = np.full(len(deps.spec), -1)
         tile[instr] = version
         again = np.flatnonzero(np.diff(instr) == 0)  # an instruction with several accesses
         tile[instr[again]] = -2
@@ -37,8 +37,8 @@ class Banks:
         users, ends = user.tolist(), [*begin[1:].tolist(), len(user)]
         self.users = {v: users[a:b] for v, a, b in zip(of[begin].tolist(), begin.tolist(), ends)}
         self.order = np.unique(user[begin]).tolist()  # the first ones in the program
-        need = np.bincount(user, np.array(self.size)[of], len(deps.kind)).astype(np.int64)
-        user = np.flatnonzero(np.bincount(user, minlength=len(deps.kind)))
+        need = np.bincount(user, np.array(self.size)[of], len(deps.spec)).astype(np.int64)
+        user = np.flatnonzero(np.bincount(user, minlength=len(deps.spec)))
         self.need: dict[int, int] = dict(
             zip(user.tolist(), np.minimum(need[user], capacity).tolist())
         )

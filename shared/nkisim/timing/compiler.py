@@ -151,7 +151,7 @@ class _Dmas:
         ev, vid, stores = acc.ev, acc.vid, acc.stores
         count = len(trace)
         self.line = trace.instructions().line
-        plain = np.array([self._side(k) for k in trace.kinds] or [0])[acc.kinds]
+        plain = np.array([self._side(k) for k in trace.op_specs] or [0])[acc.specs]
         read = np.zeros(len(stores.hbm), bool)
         read[ev["storage"][~ev["write"]]] = True
         writes = np.bincount(vid, ev["write"], len(acc.versions.storage)).astype(int)
@@ -165,9 +165,9 @@ class _Dmas:
         whole = np.zeros(count, bool)
         whole[ev["instr"][mine]] = acc.whole[mine]
         other = np.zeros(count, np.int64)  # the storage in HBM: a load's source, ...
-        every = trace.operands()
-        hbm = every.number == np.where(plain == 1, 1, 0)[every.instr]
-        other[every.instr[hbm]] = every.storage[hbm]  # ... a store's destination
+        accesses = trace.operands()
+        hbm = accesses.number == np.where(plain == 1, 1, 0)[accesses.instr]
+        other[accesses.instr[hbm]] = accesses.storage[hbm]  # ... a store's destination
         i = np.arange(count)
         tiled = self.version >= 0
         loads = tiled & (plain == 1) & whole & stores.readonly[np.where(plain == 1, other, 0)]
@@ -178,11 +178,11 @@ class _Dmas:
         self.loads, self.stores = np.flatnonzero(loads).tolist(), np.flatnonzero(puts).tolist()
 
     @staticmethod
-    def _side(kind: OpSpec) -> int:
+    def _side(spec: OpSpec) -> int:
         """Return 1 for a plain load of a tile, 2 for a plain store, 0 for anything else."""
-        if kind.engine != "dma" or kind.row.transposes or len(kind.operands) != 2 or kind.form:
+        if spec.engine != "dma" or spec.row.transposes or len(spec.operands) != 2 or spec.variant:
             return 0
-        to, of = (p.kind for p in kind.operands)
+        to, of = (p.memory for p in spec.operands)
         return {(SBUF, HBM): 1, (HBM, SBUF): 2}.get((to, of), 0)
 
 
@@ -198,10 +198,10 @@ def hoist(trace: Trace, hw: NeuronCore) -> Trace:
     v = acc.versions
     moves, lo, size = Moves(draft, acc), v.lo, v.bytes
     room = hw.sbuf_usable_bytes - most_held(acc, dmas.version[dmas.loads])
-    kept: dict[tuple, list[int]] = {}  # (kind, source) -> loads of one tile
+    kept: dict[tuple, list[int]] = {}  # (spec, source) -> loads of one tile
     used, same = 0, []
     for i in dmas.loads:
-        key = (int(acc.kinds[i]), *draft.operand(i, 1))
+        key = (int(acc.specs[i]), *draft.operand(i, 1))
         group = kept.pop(key, None)  # what is used goes to the end
         if group is None:
             group = []
@@ -231,13 +231,13 @@ def merge_dma(trace: Trace, hw: NeuronCore) -> Trace:
     dmas, draft = _Dmas(trace, acc), Draft(trace)
     moves, most = Moves(draft, acc), hw.timing.compiler_merged_dmas
     for found, hbm in ((dmas.loads, 1), (dmas.stores, 0)):
-        open_: dict[tuple, list[int]] = {}  # (line, kind, storage) -> the last run
+        open_: dict[tuple, list[int]] = {}  # (line, spec, storage) -> the last run
         runs: list[list[int]] = []
         for i in found:
-            kind = draft.kind_of(i)
-            p = kind.operands[hbm]
+            spec = draft.spec_of(i)
+            p = spec.operands[hbm]
             storage, offset = draft.operand(i, hbm)
-            key = (int(dmas.line[i]), int(acc.kinds[i]), storage)
+            key = (int(dmas.line[i]), int(acc.specs[i]), storage)
             run = open_.get(key)
             wide = p.shape[-1] * p.dtype.itemsize
             if (
@@ -259,9 +259,9 @@ def merge_dma(trace: Trace, hw: NeuronCore) -> Trace:
 
 
 def _merge(draft: Draft, run: list[int], at: int) -> None:
-    """Replace DMAs of one kind by one that has the operands of all."""
-    kind = draft.kind_of(run[0])
-    many = replace(kind, operands=tuple(p for p in kind.operands for _ in run), outputs=len(run))
+    """Replace DMAs of one spec by one that has the operands of all."""
+    spec = draft.spec_of(run[0])
+    many = replace(spec, operands=tuple(p for p in spec.operands for _ in run), outputs=len(run))
     operands = [draft.operand(i, j) for j in (0, 1) for i in run]
     draft.put(at, at, many, operands)
     for i in run:

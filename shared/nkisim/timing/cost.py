@@ -62,17 +62,17 @@ def issue_us(x: Transfer, hw: NeuronCore, dge: bool) -> float:
     return descriptors_us(x, hw) if dge and hw.hwdge else trigger_us(x, hw)
 
 
-def work(kind: OpSpec, hw: NeuronCore, engine: str) -> Work:
+def work(spec: OpSpec, hw: NeuronCore, engine: str) -> Work:
     """Return what an instruction of a compute engine costs when it runs on `engine`."""
     t = hw.timing
-    busy = kind.row.cost(kind, hw, engine) / hw.ghz(engine) / 1e3
+    busy = spec.row.cost(spec, hw, engine) / hw.ghz(engine) / 1e3
     table, rows = "", 1.0
     if engine == "tensor":  # the gap is in the formulas, in cycles
         gap, fixed = 0.0, t.pe_latency_us
-        rows = kind.operands[kind.outputs].shape[0] / hw.pmax
+        rows = spec.operands[spec.outputs].shape[0] / hw.pmax
     elif engine == "scalar":
         gap, fixed = t.act_gap_us, t.act_latency_us
-        function = getattr(kind.form, "function", "")
+        function = getattr(spec.variant, "function", "")
         if function and function not in hw.act_resident:
             table = function
             fixed += t.act_function_us
@@ -81,11 +81,11 @@ def work(kind: OpSpec, hw: NeuronCore, engine: str) -> Work:
         gap, fixed = t.dve_gap_us, t.dve_latency_us
     else:
         gap, fixed = t.pool_gap_us, t.pool_latency_us
-    kinds = {p.kind for p in kind.operands}
+    specs = {p.memory for p in spec.operands}
     interval = busy + gap
     if engine != "tensor":  # the shortest instruction has its gap in it
         interval = max(interval, t.min_interval_cycles / hw.ghz(engine) / 1e3)
-    return Work(interval, busy + fixed, PSUM in kinds, SBUF in kinds, table, rows)
+    return Work(interval, busy + fixed, PSUM in specs, SBUF in specs, table, rows)
 
 
 # -- DMA -------------------------------------------------------------------------------------------
@@ -111,30 +111,30 @@ def _apart(p: Pattern) -> bool:
 
     The rate of a DMA that transposes is that of whole rows on both sides.
     """
-    rows = p.shape[0] if p.kind is SBUF else 1
-    return p.elements > rows and _runs(p, p.kind is SBUF) == p.dtype.itemsize
+    rows = p.shape[0] if p.memory is SBUF else 1
+    return p.elements > rows and _runs(p, p.memory is SBUF) == p.dtype.itemsize
 
 
-def _as_one(kind: OpSpec) -> OpSpec:
+def _as_one(spec: OpSpec) -> OpSpec:
     """Return the DMA of many equal pieces that follow each other as one of wide rows."""
-    n = kind.outputs
+    n = spec.outputs
     wide = tuple(
         replace(p, shape=(*p.shape[:-1], n * p.shape[-1]))
-        for p in (kind.operands[0], kind.operands[n])
+        for p in (spec.operands[0], spec.operands[n])
     )
-    return replace(kind, operands=wide, outputs=1)
+    return replace(spec, operands=wide, outputs=1)
 
 
-def _source(kind: OpSpec) -> Pattern:
+def _source(spec: OpSpec) -> Pattern:
     """Return what a DMA reads, element by element of what it writes: a value may be repeated.
 
     A number is in no tile, and an index tile is not what is moved: then it is as `dst` is.
     """
-    dst, srcs = kind.operands[0], kind.sources
+    dst, srcs = spec.operands[0], spec.sources
     for p in srcs:
         if p.elements == dst.elements:
             return p
-    for p in () if kind.indirect else srcs:
+    for p in () if spec.indirect else srcs:
         if len(p.shape) == len(dst.shape) and all(n in (1, m) for n, m in zip(p.shape, dst.shape)):
             return replace(
                 p,
@@ -144,34 +144,35 @@ def _source(kind: OpSpec) -> Pattern:
     return dst
 
 
-def transfer(kind: OpSpec, hw: NeuronCore) -> Transfer:
+def transfer(spec: OpSpec, hw: NeuronCore) -> Transfer:
     """Return the descriptors of a DMA, and the time they take on the engines it uses.
 
     A DMA engine serves 8 partitions. A descriptor moves one piece that is contiguous on both
     sides; pieces of neighbouring partitions share one if they follow each other in HBM.
     """
     t = hw.timing
-    if kind.outputs > 1:  # neighbours that the compiler merged
-        kind = _as_one(kind)
-    dst = kind.operands[0]
-    srcs = kind.sources
-    indirect, moved = kind.indirect, kind.moved
-    src = moved if kind.scatters else _source(kind)
-    chip = dst if dst.kind is SBUF else src if src.kind is SBUF else None
-    sides = [dst, src, *kind.sides]
+    if spec.outputs > 1:  # neighbours that the compiler merged
+        spec = _as_one(spec)
+    dst = spec.operands[0]
+    srcs = spec.sources
+    indirect, moved = spec.indirect, spec.moved
+    src = moved if spec.scatters else _source(spec)
+    chip = dst if dst.memory is SBUF else src if src.memory is SBUF else None
+    sides = [dst, src, *spec.sides]
     item = max(p.dtype.itemsize for p in sides)
     nbytes = max(1, moved.elements * item)
-    if kind.row.transposes:  # element by element
+    if spec.row.transposes:  # element by element
         run = src.dtype.itemsize
     else:  # a piece is one on all sides
-        pieces_of = kind.sides if indirect else sides
+        pieces_of = spec.sides if indirect else sides
         run = min(
-            (_runs(p, p.kind is SBUF) * item // p.dtype.itemsize for p in pieces_of), default=nbytes
+            (_runs(p, p.memory is SBUF) * item // p.dtype.itemsize for p in pieces_of),
+            default=nbytes,
         )
     if indirect:  # rows chosen at run time never join
         run = min(run, nbytes // moved.shape[0])
-        if kind.form.run:
-            run = min(run, kind.form.run * item)
+        if spec.variant.run:
+            run = min(run, spec.variant.run * item)
         if chip is not None:
             run = min(run, _runs(chip, True) * item // chip.dtype.itemsize)
     run = max(1, run)
@@ -185,7 +186,7 @@ def transfer(kind: OpSpec, hw: NeuronCore) -> Transfer:
         part = min(1.0, served / chip.shape[0])
     per_engine = math.ceil(pieces * part)
     share = nbytes * part
-    hbm = src if src.kind is HBM else dst
+    hbm = src if src.memory is HBM else dst
     joined = (
         chip is not None
         and not indirect
@@ -197,20 +198,20 @@ def transfer(kind: OpSpec, hw: NeuronCore) -> Transfer:
         pieces = per_engine * engines
     each = share / per_engine
     slower = (
-        t.dma_small_write_factor if dst.kind is HBM and each <= t.dma_small_write_bytes else 1.0
+        t.dma_small_write_factor if dst.memory is HBM and each <= t.dma_small_write_bytes else 1.0
     )
     ns = per_engine * max(
         t.dma_descriptor_floor_ns, t.dma_descriptor_ns + slower * each / t.dma_engine_gbps
     )
     if joined and chip is not None:  # each partition is still addressed
         ns = max(ns, chip.shape[0] * part * t.dma_descriptor_floor_ns)
-    if kind.row.transposes:  # no sooner than the bytes of a plain copy
+    if spec.row.transposes:  # no sooner than the bytes of a plain copy
         best = max(moved.elements * part * t.dma_transpose_ns, share / t.dma_engine_gbps)
         ns = max(best, ns) if indirect or _apart(src) or _apart(dst) else best
         pieces = src.shape[0] if len(src.shape) > 1 else 1
-    if kind.adds:
+    if spec.adds:
         ns *= t.dma_rmw_factor
-    elif not kind.scatters and len(srcs) > 1:  # a sum reads each source, and adds
+    elif not spec.scatters and len(srcs) > 1:  # a sum reads each source, and adds
         ns *= len(srcs) * t.dma_rmw_factor
     rows = max(1, chip.shape[0] if chip is not None else pieces)
     return Transfer(
@@ -219,6 +220,6 @@ def transfer(kind: OpSpec, hw: NeuronCore) -> Transfer:
         pieces,
         rows,
         nbytes,
-        kind.read_bytes,
-        kind.write_bytes,
+        spec.read_bytes,
+        spec.write_bytes,
     )

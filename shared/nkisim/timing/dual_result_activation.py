@@ -19,10 +19,10 @@ from ..trace.trace import Trace
 
 def twice(trace: Trace, hw: NeuronCore) -> Trace:
     """Return the trace with another activation for the sums, and what it needs done again."""
-    two = [k.row.once_per_result and k.outputs == 2 for k in trace.kinds]
+    two = [k.row.once_per_result and k.outputs == 2 for k in trace.op_specs]
     if not any(two):
         return trace
-    ends = np.flatnonzero(np.array(two)[trace.kind_ids()])
+    ends = np.flatnonzero(np.array(two)[trace.spec_ids()])
     acc = accesses(trace, hw)
     again, tiles = _leading_to(acc, ends)
     if len(np.intersect1d(again, ends)):  # one leads up to another
@@ -38,28 +38,28 @@ def twice(trace: Trace, hw: NeuronCore) -> Trace:
         """Return where operand `j` of instruction `i` is the second time."""
         storage, offset = draft.operand(i, j)
         v = version.get((i, j), -1)
-        if j >= draft.kind_of(i).outputs and v not in tiles:
+        if j >= draft.spec_of(i).outputs and v not in tiles:
             return storage, offset  # an input, say
         key = (v, storage)
         if key not in copies:
             info = trace.storages[storage]
-            copies[key] = draft.storage(storage, info.kind)
+            copies[key] = draft.storage(storage, info.memory)
         return copies[key], offset
 
     for i in again.tolist():
-        kind = draft.kind_of(i)
-        draft.put(i, i, kind, [copy(i, j) for j in range(len(kind.operands))])
+        spec = draft.spec_of(i)
+        draft.put(i, i, spec, [copy(i, j) for j in range(len(spec.operands))])
     for i in ends.tolist():
-        kind = draft.kind_of(i)
-        places = [draft.operand(i, j) for j in range(len(kind.operands))]
+        spec = draft.spec_of(i)
+        places = [draft.operand(i, j) for j in range(len(spec.operands))]
         draft.put(
             i,
             i,
-            replace(kind, operands=(kind.operands[0], *kind.operands[2:]), outputs=1),
+            replace(spec, operands=(spec.operands[0], *spec.operands[2:]), outputs=1),
             [places[0], *places[2:]],
         )
         draft.put(
-            i, i, kind, [copy(i, 0), places[1], *(copy(i, j) for j in range(2, len(kind.operands)))]
+            i, i, spec, [copy(i, 0), places[1], *(copy(i, j) for j in range(2, len(spec.operands)))]
         )
         draft.drop(i)
     return draft.finish()
@@ -70,10 +70,10 @@ def _leading_to(acc: Accesses, ends: np.ndarray) -> tuple[np.ndarray, set[int]]:
     ev, vid = acc.ev, acc.vid
     on_chip = ~acc.stores.hbm[ev["storage"]]
     writes, reads = on_chip & ev["write"], on_chip & ~ev["write"]
-    mine = np.zeros(len(acc.kinds), bool)
+    mine = np.zeros(len(acc.specs), bool)
     mine[ends] = True
     chosen = np.zeros(len(acc.versions.storage), bool)
-    found = np.zeros(len(acc.kinds), bool)
+    found = np.zeros(len(acc.specs), bool)
     while True:
         chosen[vid[reads & mine[ev["instr"]]]] = True
         fresh = np.zeros(len(mine), bool)

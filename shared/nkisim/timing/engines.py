@@ -27,7 +27,7 @@ class Engine:
     with them; `fences`: the ends to come, the next one last; `ready`: heap of those that can run,
     by program order; `coming`: heap of (when its data are there, instruction); `free`: when the
     engine is; `due`: when it looks for work next; `done`: when the instruction that ran last is.
-    `cost`: (interval, latency, activation table) by kind.
+    `cost`: (interval, latency, activation table) by spec.
     """
 
     __slots__ = (
@@ -116,9 +116,9 @@ class Engine:
         elif self.coming:
             self.look(self.coming[0][0])
 
-    def charge(self, kind: int, at: float) -> float:
-        """Run an instruction of a kind; return when it starts. Sets `free` and `done`."""
-        interval, latency, _ = self.cost[kind]
+    def charge(self, spec: int, at: float) -> float:
+        """Run an instruction of a spec; return when it starts. Sets `free` and `done`."""
+        interval, latency, _ = self.cost[spec]
         self.free, self.done = at + interval, at + latency
         return at
 
@@ -131,9 +131,9 @@ class TensorEngine(Engine):
     instruction what falls into which window, so a share is taken to be anything within `spread`
     of what it is here, and `warm` is how likely the clock is full: what an instruction takes is
     the mean, and no kernel is half as fast for a hair. An instruction counts for the `rows` of
-    the engine that it uses, by kind; what of it reaches into the next window counts there as if
+    the engine that it uses, by spec; what of it reaches into the next window counts there as if
     it used all. `until`: the end of the window; `used`: how long the engine was busy in it;
-    `busy`: how long altogether. `warmer`: (interval, latency, what counts) by kind at full clock.
+    `busy`: how long altogether. `warmer`: (interval, latency, what counts) by spec at full clock.
     """
 
     __slots__ = (
@@ -170,10 +170,10 @@ class TensorEngine(Engine):
         if not self.window_us:
             self.warm = 1.0
 
-    def charge(self, kind: int, at: float) -> float:
+    def charge(self, spec: int, at: float) -> float:
         if self.window_us and at >= self.until:
             self._go_on(at)
-        interval, latency, used = self.warmer[kind]
+        interval, latency, used = self.warmer[spec]
         if self.warm < 1.0:
             slower = 1.0 + (self.cold - 1.0) * (1.0 - self.warm)
             latency += interval * (slower - 1.0)
@@ -225,8 +225,8 @@ class ScalarEngine(Engine):
         super().__init__(number, todo, window, cost, events)
         self.table, self.load_us = "", t.act_table_us
 
-    def charge(self, kind: int, at: float) -> float:
-        interval, latency, table = self.cost[kind]
+    def charge(self, spec: int, at: float) -> float:
+        interval, latency, table = self.cost[spec]
         if table and table != self.table:
             self.table = table
             at += self.load_us
@@ -237,7 +237,7 @@ class ScalarEngine(Engine):
 class SharedMemory:
     """What engines exclude each other from: banks of PSUM and ports of the memories.
 
-    `bank_of`: the contended bank of an instruction; `ports` of a kind; `interval` of a kind.
+    `bank_of`: the contended bank of an instruction; `ports` of a spec; `interval` of a spec.
     """
 
     __slots__ = ("bank_of", "ports", "interval", "bank_free", "port_free")
@@ -249,18 +249,18 @@ class SharedMemory:
         self.bank_free: dict[int, float] = {}
         self.port_free = [0.0, 0.0]
 
-    def claim(self, i: int, kind: int, at: float) -> float:
+    def claim(self, i: int, spec: int, at: float) -> float:
         """Take what instruction `i` needs, not before `at`; return when it has it."""
         bank = self.bank_of.get(i)
         if bank is not None:
             at = max(at, self.bank_free.get(bank, 0.0))
-            self.bank_free[bank] = at + self.interval[kind]
+            self.bank_free[bank] = at + self.interval[spec]
         if self.ports:
-            ports = self.ports[kind]
+            ports = self.ports[spec]
             for p in ports:
                 at = max(at, self.port_free[p])
             for p in ports:
-                self.port_free[p] = at + self.interval[kind]
+                self.port_free[p] = at + self.interval[spec]
         return at
 
 
@@ -270,7 +270,7 @@ class DmaQueue:
     `todo`: its DMAs; those before `limit` - 1 are triggered; `free`: when the queue is;
     `arrivals`: events (time, QUEUES + DMA) at which they get to the DMA engines, in order; only
     the first of them is in the heap. `again`: the event of the next one, when the first has been
-    served; `done`: when it was seen to be. `cost`: microseconds of a trigger, by kind;
+    served; `done`: when it was seen to be. `cost`: microseconds of a trigger, by spec;
     `lead`: from a trigger to the engines.
     """
 
@@ -282,7 +282,7 @@ class DmaQueue:
         "again",
         "arrivals",
         "cost",
-        "kind_of",
+        "spec_of",
         "events",
         "issue",
         "missing",
@@ -293,13 +293,13 @@ class DmaQueue:
         self,
         todo: list[int],
         cost: list[float],
-        kind_of: list[int],
+        spec_of: list[int],
         events: list,
         issue: list[float],
         missing: list[int],
         lead: float,
     ):
-        self.todo, self.cost, self.kind_of, self.events = todo, cost, kind_of, events
+        self.todo, self.cost, self.spec_of, self.events = todo, cost, spec_of, events
         self.issue, self.missing = issue, missing
         self.lead = lead
         self.limit = 1
@@ -319,7 +319,7 @@ class DmaQueue:
             at = issue[i]  # until now: when its data are there
             if at < now:
                 issue[i] = at = now
-            now = at + self.cost[self.kind_of[i]]
+            now = at + self.cost[self.spec_of[i]]
             arrivals.append((at + self.lead, QUEUES + i))
             h += 1
         self.limit, self.free = h + 1, now
@@ -335,7 +335,7 @@ class DmaQueue:
 class DescriptorGenerators:
     """What makes the descriptors of DMAs while a kernel runs: a DMA waits for the first free unit.
 
-    `cost`: microseconds by kind.
+    `cost`: microseconds by spec.
     """
 
     __slots__ = ("cost", "free")
@@ -343,11 +343,11 @@ class DescriptorGenerators:
     def __init__(self, units: int, cost: list[float]):
         self.cost, self.free = cost, [0.0] * units
 
-    def make(self, kind: int, at: float) -> float:
+    def make(self, spec: int, at: float) -> float:
         """Return when the descriptors are made of a DMA that was triggered at a time."""
         free = self.free
         first = free[0]
-        at = (first if first > at else at) + self.cost[kind]
+        at = (first if first > at else at) + self.cost[spec]
         heapreplace(free, at)
         return at
 
@@ -355,7 +355,7 @@ class DescriptorGenerators:
 class DmaEngines:
     """The DMA engines of a core. A DMA takes the first so many, each of them for the same time.
 
-    `cost`: (microseconds, engines) by kind. `level`: all engines are free at the same time, and
+    `cost`: (microseconds, engines) by spec. `level`: all engines are free at the same time, and
     `level_at` says when, as long as DMAs take all of them; otherwise `free` does. The log:
     `served` has the DMAs in order; `ends` when each was done, engine by engine for those whose
     places in `served` are in `uneven`, and else once for all engines.
@@ -369,9 +369,9 @@ class DmaEngines:
         self.free = [0.0] * count
         self.served, self.ends, self.uneven = array("q"), array("d"), array("q")
 
-    def serve(self, i: int, kind: int, at: float) -> tuple[float, float]:
+    def serve(self, i: int, spec: int, at: float) -> tuple[float, float]:
         """Serve a DMA that is there at a time; return when it begins and when it is done."""
-        us, count = self.cost[kind]
+        us, count = self.cost[spec]
         if count != self.count or not self.level:
             return self._serve_each(i, us, count, at)
         if at < self.level_at:
@@ -403,11 +403,11 @@ class DmaEngines:
             self.level, self.level_at = True, done
         return begin, done
 
-    def log(self, kind_of: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    def log(self, spec_of: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
         """Return (the DMAs in the order in which they were served, when each of their engines was
-        done, how long the engines were busy altogether); `kind_of` is by instruction."""
+        done, how long the engines were busy altogether); `spec_of` is by instruction."""
         served = np.frombuffer(self.served, np.int64)
-        us, count = np.array(self.cost or [(0.0, 0)]).T[:, kind_of[served]]
+        us, count = np.array(self.cost or [(0.0, 0)]).T[:, spec_of[served]]
         engines = count.astype(np.int64)
         noted, repeated = np.ones(len(served), np.int64), engines.copy()
         uneven = np.frombuffer(self.uneven, np.int64)
@@ -419,7 +419,7 @@ class DmaEngines:
 class CappedDmaEngines(DmaEngines):
     """DMA engines that together are faster than HBM: a DMA is not done before HBM has served it.
 
-    `hbm_us`: the time that HBM takes for its bytes, by kind.
+    `hbm_us`: the time that HBM takes for its bytes, by spec.
     """
 
     __slots__ = ("hbm_us", "hbm_free")
@@ -428,11 +428,11 @@ class CappedDmaEngines(DmaEngines):
         super().__init__(count, cost)
         self.hbm_us, self.hbm_free = hbm_us, 0.0
 
-    def serve(self, i: int, kind: int, at: float) -> tuple[float, float]:
-        begin, done = super().serve(i, kind, at)
-        self.hbm_free = max(self.hbm_free, begin) + self.hbm_us[kind]
+    def serve(self, i: int, spec: int, at: float) -> tuple[float, float]:
+        begin, done = super().serve(i, spec, at)
+        self.hbm_free = max(self.hbm_free, begin) + self.hbm_us[spec]
         if self.hbm_free > done:  # its engines wait for HBM
-            done, count = self.hbm_free, self.cost[kind][1]
+            done, count = self.hbm_free, self.cost[spec][1]
             noted = count if self.uneven and self.uneven[-1] == len(self.served) - 1 else 1
             self.ends[-noted:] = array("d", [done] * noted)
             self.free[:count] = [done] * count

@@ -51,10 +51,10 @@ class Times:
 def _ports(
     deps: Dependencies, works: list[cost.Work | None], queue_of: list[int]
 ) -> list[tuple[int, ...]]:
-    """Return the shared memory ports that each kind needs: 0 is SBUF between DVE and POOL, 1 is
+    """Return the shared memory ports that each spec needs: 0 is SBUF between DVE and POOL, 1 is
     PSUM between DVE and ACT. A port that one engine alone uses does not count."""
     sides = ((DVE, POOL), (DVE, ACT))
-    used = set(np.unique(deps.kind).tolist())
+    used = set(np.unique(deps.spec).tolist())
     wants = [
         [
             p
@@ -69,25 +69,25 @@ def _ports(
 
 def run(
     deps: Dependencies,
-    queue_of_kind: list[int],
+    queue_of_spec: list[int],
     works: list[cost.Work | None],
     transfers: list[cost.Transfer | None],
     hw: NeuronCore,
     dge: int,
     window: int,
 ) -> Times:
-    """Run everything; `queue_of_kind`, `works` and `transfers` are by kind.
+    """Run everything; `queue_of_spec`, `works` and `transfers` are by spec.
 
     `dge`: how many units make descriptors meanwhile; 0: all were made by the compiler.
     """
-    return _Run(deps, queue_of_kind, works, transfers, hw, dge if hw.hwdge else 0, window).run()
+    return _Run(deps, queue_of_spec, works, transfers, hw, dge if hw.hwdge else 0, window).run()
 
 
 def _shared(
-    deps: Dependencies, works: list[cost.Work | None], queue_of_kind: list[int], hw: NeuronCore
+    deps: Dependencies, works: list[cost.Work | None], queue_of_spec: list[int], hw: NeuronCore
 ) -> SharedMemory | None:
     """Return what engines exclude each other from, None if that is nothing."""
-    ports = _ports(deps, works, queue_of_kind) if hw.timing.shared_ports else []
+    ports = _ports(deps, works, queue_of_spec) if hw.timing.shared_ports else []
     banks = deps.contended if hw.timing.shared_banks else {}
     if not any(ports) and not banks:
         return None
@@ -123,7 +123,7 @@ class _Run:
 
     __slots__ = (
         "deps",
-        "kind_of",
+        "spec_of",
         "queue_of",
         "succ",
         "first_succ",
@@ -150,16 +150,16 @@ class _Run:
     def __init__(
         self,
         deps: Dependencies,
-        queue_of_kind: list[int],
+        queue_of_spec: list[int],
         works: list[cost.Work | None],
         transfers: list[cost.Transfer | None],
         hw: NeuronCore,
         dge: int,
         window: int,
     ):
-        n = len(deps.kind)
+        n = len(deps.spec)
         self.deps = deps
-        self.kind_of = deps.kind.tolist()
+        self.spec_of = deps.spec.tolist()
         before, after = deps.waits()
         self.first_succ = [0, *np.cumsum(np.bincount(before, minlength=n)).tolist()]
         self.succ = after.tolist()
@@ -173,7 +173,7 @@ class _Run:
             self.banks.tile,
             self.banks.left,
         )
-        self.shared = _shared(deps, works, queue_of_kind, hw)
+        self.shared = _shared(deps, works, queue_of_spec, hw)
         self.dma = _dma_engines(transfers, hw)
         self.generators = (
             DescriptorGenerators(
@@ -227,7 +227,7 @@ class _Run:
             DmaQueue(
                 todo[q],
                 trigger_us,
-                self.kind_of,
+                self.spec_of,
                 self.events,
                 self.issue,
                 self.missing,
@@ -249,7 +249,7 @@ class _Run:
         events, queues, serve = self.events, self.queues, self._serve
         queue_of, tile_of, left, place = self.queue_of, self.tile_of, self.left, self.place
         seen, when, pred, missing = self.seen, self.when, self.pred, self.missing
-        succ, first_succ, kind_of = self.succ, self.first_succ, self.kind_of
+        succ, first_succ, spec_of = self.succ, self.first_succ, self.spec_of
         issue, start, need_banks, shared = self.issue, self.start, self.need_banks, self.shared
         again: tuple[float, int] | None = None  # an event of the queue that ran last
         while True:
@@ -297,10 +297,10 @@ class _Run:
                     for j in queue.go_on():
                         if not missing[j]:
                             heappush(coming, (when[j], j))
-                kind = kind_of[i]
+                spec = spec_of[i]
                 if shared is not None:
-                    at = shared.claim(i, kind, at)
-                issue[i] = start[i] = queue.charge(kind, at)
+                    at = shared.claim(i, spec, at)
+                issue[i] = start[i] = queue.charge(spec, at)
                 if ready or coming:
                     at = queue.free
                     if not ready and coming[0][0] > at:
@@ -331,10 +331,10 @@ class _Run:
 
     def _serve(self, i: int, queue: DmaQueue, at: float) -> None:
         """Let a DMA, the first in its queue, have the DMA engines."""
-        kind = self.kind_of[i]
+        spec = self.spec_of[i]
         if self.generators is not None:
-            at = self.generators.make(kind, at)
-        self.start[i], done = self.dma.serve(i, kind, at)
+            at = self.generators.make(spec, at)
+        self.start[i], done = self.dma.serve(i, spec, at)
         done += self.after_dma
         if done > queue.done:  # completions stay in order on a queue
             queue.done = done
@@ -356,7 +356,7 @@ class _Run:
             self.queue_of[j].wake(j, at)
 
     def _times(self) -> Times:
-        served, ends, dma_busy = self.dma.log(self.deps.kind)
+        served, ends, dma_busy = self.dma.log(self.deps.spec)
         return Times(
             self.issue,
             self.start,

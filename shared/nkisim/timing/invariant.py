@@ -39,15 +39,15 @@ def hoist_arithmetic(trace: Trace, hw: NeuronCore) -> Trace:
 
     Only where SBUF has room for what it makes beside everything else.
     """
-    fit = np.array([_plain(k) for k in trace.kinds] or [False])
-    kinds, _, node = trace.instructions()
+    fit = np.array([_plain(k) for k in trace.op_specs] or [False])
+    specs, _, node = trace.instructions()
     loop, iteration = (x[node] for x in _loops(trace)) if len(node) else (node, node)
-    mine = np.flatnonzero(fit[kinds] & (loop >= 0)) if len(kinds) else kinds
+    mine = np.flatnonzero(fit[specs] & (loop >= 0)) if len(specs) else specs
     if not len(mine):
         return trace
     acc = accesses(trace, hw)
-    begin = np.full(len(trace.loop_kind) + 1, len(kinds))
-    np.minimum.at(begin, loop, np.arange(len(kinds)))
+    begin = np.full(len(trace.loop_kind) + 1, len(specs))
+    np.minimum.at(begin, loop, np.arange(len(specs)))
     writers = _Writers(acc)
     same = _alike(acc, writers, mine, loop, iteration, begin)
     draft = Draft(trace)
@@ -67,16 +67,16 @@ def hoist_arithmetic(trace: Trace, hw: NeuronCore) -> Trace:
     return draft.finish() if changed else trace
 
 
-def _plain(kind: OpSpec) -> bool:
+def _plain(spec: OpSpec) -> bool:
     """Return whether an instruction computes one tile of SBUF from others, on DVE or ACT."""
-    out, *others = kind.operands
+    out, *others = spec.operands
     return (
-        kind.engine in _ENGINES
-        and kind.outputs == 1
+        spec.engine in _ENGINES
+        and spec.outputs == 1
         and len(others) > 0
-        and out.kind is SBUF
-        and all(p.kind in (SBUF, PSUM) for p in others)
-        and not (kind.accumulate or kind.masked or kind.indirect or kind.row.merges or kind.inplace)
+        and out.memory is SBUF
+        and all(p.memory in (SBUF, PSUM) for p in others)
+        and not (spec.accumulate or spec.masked or spec.indirect or spec.row.merges or spec.inplace)
     )
 
 
@@ -104,7 +104,7 @@ def _alike(
     iteration computes twice: nothing says that AWS's compiler looks for it.
     """
     ev, vid = acc.ev, acc.vid
-    chosen = np.zeros(len(acc.kinds), bool)
+    chosen = np.zeros(len(acc.specs), bool)
     chosen[mine] = True
     some = np.flatnonzero(chosen[ev["instr"]])
     inside = ~ev["write"][some].astype(bool) & (
@@ -113,7 +113,7 @@ def _alike(
     makes = np.zeros(len(writers.last), bool)  # versions that such an instruction makes
     out = some[ev["write"][some].astype(bool)]
     makes[vid[out]] = True
-    changing = np.zeros(len(acc.kinds), bool)  # reads what others write in the loop
+    changing = np.zeros(len(acc.specs), bool)  # reads what others write in the loop
     changing[ev["instr"][some[inside & ~makes[vid[some]]]]] = True
     uses: dict[int, list[tuple[int, int, int]]] = {}
     made: dict[int, int] = {}
@@ -140,7 +140,7 @@ def _alike(
         fixed.add((of, v))
         key = (
             of,
-            int(acc.kinds[i]),
+            int(acc.specs[i]),
             *(
                 (j, stands_for.get(u, u), at - int(lo[u]) if u in stands_for else at)
                 for j, u, at in sorted(uses[i])
@@ -164,14 +164,14 @@ def keep_broadcasts(trace: Trace, hw: NeuronCore) -> Trace:
 
     Only those that a bank holds whole, and that DVE and ACT alone read.
     """
-    if not any(k.row.broadcasts_partitions for k in trace.kinds):
+    if not any(k.row.broadcasts_partitions for k in trace.op_specs):
         return trace
     acc = accesses(trace, hw)
     ev, vid = acc.ev, acc.vid
     writers, v = _Writers(acc), acc.versions
-    rows = np.array([k.row.broadcasts_partitions for k in trace.kinds])[acc.kinds]
-    copies = np.array([k.row.copies and not k.masked for k in trace.kinds])[acc.kinds]
-    able = np.array([k.engine in _ENGINES for k in trace.kinds])[acc.kinds]
+    rows = np.array([k.row.broadcasts_partitions for k in trace.op_specs])[acc.specs]
+    copies = np.array([k.row.copies and not k.masked for k in trace.op_specs])[acc.specs]
+    able = np.array([k.engine in _ENGINES for k in trace.op_specs])[acc.specs]
     writes = ev["write"].astype(bool)
     hard = np.zeros(len(v.storage), bool)  # another instruction reads it
     hard[vid[~writes & ~able[ev["instr"]]]] = True
@@ -191,11 +191,11 @@ def keep_broadcasts(trace: Trace, hw: NeuronCore) -> Trace:
         ):
             continue
         here, there = (trace.storages[int(v.storage[x])] for x in (of, to))
-        kind = draft.kind_of(i)
+        spec = draft.spec_of(i)
         if (
             here.row_bytes != there.row_bytes
-            or kind.operands[0].shape != kind.operands[1].shape
-            or kind.operands[0].dtype != kind.operands[1].dtype
+            or spec.operands[0].shape != spec.operands[1].shape
+            or spec.operands[0].dtype != spec.operands[1].dtype
         ):
             continue
         moves.move(to, here.id, int(v.lo[of] - v.lo[to]), memory=PSUM)

@@ -34,7 +34,7 @@ def most_held(acc: Accesses, but: np.ndarray | None = None) -> int:
     other = ~v.psum
     if but is not None:
         other[but] = False
-    steps = np.zeros(len(acc.kinds) + 1, np.int64)
+    steps = np.zeros(len(acc.specs) + 1, np.int64)
     np.add.at(steps, v.first[other], v.bytes[other])
     np.subtract.at(steps, v.last[other] + 1, v.bytes[other])
     return int(np.cumsum(steps).max(initial=0))

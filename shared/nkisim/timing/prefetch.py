@@ -34,7 +34,7 @@ def by_use(deps: Dependencies) -> np.ndarray:
     """Return the loads in the order in which what they load is used first.
 
     Of those that the same instruction uses, the one that may be triggered earlier comes first;
-    what nobody uses comes last, so that nothing that is used waits for it. A load whose place
+    unused loads come last, so that nothing that is used waits for them. A load whose place
     another load takes is used when that one is. No load gets behind one that it waits for: whatever
     frees its memory comes before it in the program, and so uses nothing that is used later.
     """
@@ -53,7 +53,7 @@ def by_use(deps: Dependencies) -> np.ndarray:
 
 def leads(
     deps: Dependencies,
-    kinds: Sequence[OpSpec],
+    specs: Sequence[OpSpec],
     works: list[cost.Work | None],
     transfers: list[cost.Transfer | None],
     hw: NeuronCore,
@@ -72,11 +72,11 @@ def leads(
     is a quarter slower for a hair. (Spills are not in that schedule yet.)
     """
     t = hw.timing
-    busy = np.array([w.interval_us if w else 0.0 for w in works] or [0.0])[deps.kind]
+    busy = np.array([w.interval_us if w else 0.0 for w in works] or [0.0])[deps.spec]
     moved = (
         np.array(
-            [x.nbytes if x and not k.row.spills else 0 for k, x in zip(kinds, transfers)] or [0]
-        )[deps.kind].sum()
+            [x.nbytes if x and not k.row.spills else 0 for k, x in zip(specs, transfers)] or [0]
+        )[deps.spec].sum()
         / 1e3
     )
     most = np.bincount(deps.queue[deps.queue < LOADS], busy[deps.queue < LOADS]).max(initial=0.0)
@@ -89,7 +89,7 @@ def leads(
             for x in transfers
         ]
         or [0.0]
-    )[deps.kind]
+    )[deps.spec]
     needs *= max(1.0, t.compiler_load_idle / (1.0 - moving / most))  # of the DMAs' time
     loads, users = _first_uses(deps)
     place = np.arange(1, len(loads) + 1) * EVENLY % 1.0

@@ -58,21 +58,21 @@ class Schedule:
     busy: dict[str, float]
     dma: np.ndarray
     dma_ends: np.ndarray
-    works: list[cost.Work | None]  # by kind
-    transfers: list[cost.Transfer | None]  # by kind
-    engines: list[str]  # by kind
+    works: list[cost.Work | None]  # by spec
+    transfers: list[cost.Transfer | None]  # by spec
+    engines: list[str]  # by spec
     deps: Dependencies
     trace: Trace  # what ran: with spills, if there are any
     spill_bytes: int  # that they move to and from HBM
     waiting_us: float = 0.0  # how much longer it is because of the other core
 
 
-def queue_of(kind: OpSpec, engine: str) -> int:
+def queue_of(spec: OpSpec, engine: str) -> int:
     """Return the queue an instruction goes to."""
     if engine != "dma":
         return _QUEUE[engine]
-    to_hbm = kind.operands[0].kind is HBM
-    return STORES if to_hbm and any(p.kind is not HBM for p in kind.operands) else LOADS
+    to_hbm = spec.operands[0].memory is HBM
+    return STORES if to_hbm and any(p.memory is not HBM for p in spec.operands) else LOADS
 
 
 @dataclass
@@ -90,20 +90,20 @@ class _Plan:
 def _plan(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> _Plan:
     """Choose engines, and find costs and dependencies."""
     trace = share_out(trace, hw, "engines" in on)
-    engines = [k.engine for k in trace.kinds]
+    engines = [k.engine for k in trace.op_specs]
     works: list[cost.Work | None] = []
     transfers: list[cost.Transfer | None] = []
-    for kind, engine in zip(trace.kinds, engines):
+    for spec, engine in zip(trace.op_specs, engines):
         is_dma = engine == "dma"
-        works.append(None if is_dma else cost.work(kind, hw, engine))
-        transfers.append(cost.transfer(kind, hw) if is_dma else None)
-    queues = np.array([queue_of(k, e) for k, e in zip(trace.kinds, engines)] or [0], np.int64)
+        works.append(None if is_dma else cost.work(spec, hw, engine))
+        transfers.append(cost.transfer(spec, hw) if is_dma else None)
+    queues = np.array([queue_of(k, e) for k, e in zip(trace.op_specs, engines)] or [0], np.int64)
     deps = analyse(trace, hw, queues, "rename" in on)
     deps.by_use = "use-order" in on
     if "nests" in on:
         deps.fences = loop_nests.fences(trace, deps.queue)
     if "late-loads" in on:
-        deps.leads = prefetch.leads(deps, trace.kinds, works, transfers, hw)
+        deps.leads = prefetch.leads(deps, trace.op_specs, works, transfers, hw)
     return _Plan(trace, engines, works, transfers, queues, deps)
 
 
@@ -181,8 +181,8 @@ class _Core:
             overflow.update(self.plan.deps.overflow)
             if "sbuf" in self.plan.deps.overflow:  # again, with instructions that spill
                 self.plan = _plan(spill.spill_sbuf(trace, hw, rename), hw, on)
-            meets = np.array([k.row.is_collective for k in self.plan.trace.kinds] or [False])
-            self.meetings = np.flatnonzero(meets[self.plan.deps.kind])
+            meets = np.array([k.row.is_collective for k in self.plan.trace.op_specs] or [False])
+            self.meetings = np.flatnonzero(meets[self.plan.deps.spec])
             self.meet(met)
             if not self.times.psum_missing or "psum" in overflow:
                 break
@@ -194,7 +194,7 @@ class _Core:
         """Run with meetings that are not over before these times (microseconds)."""
         plan, deps = self.plan, self.plan.deps
         if met is not None and len(met) == len(self.meetings):
-            deps.release = np.zeros(len(deps.kind))
+            deps.release = np.zeros(len(deps.spec))
             deps.release[self.meetings] = met
         self.times = events.run(
             deps,
@@ -229,7 +229,7 @@ class _Core:
 def _hbm_bytes(trace: Trace) -> int:
     """Return the bytes that a trace moves to and from HBM."""
     return sum(
-        n * (trace.kinds[k].read_bytes + trace.kinds[k].write_bytes)
+        n * (trace.op_specs[k].read_bytes + trace.op_specs[k].write_bytes)
         for k, n in trace.counts().items()
     )
 
@@ -241,16 +241,16 @@ def _schedule(
     deps, engines, works = plan.deps, plan.engines, plan.works
     code = np.array([ENGINES.index(e) for e in engines] or [0], np.int8)
     triggers = np.array(_OF_QUEUE, np.int8)
-    ran_on = code[deps.kind]
+    ran_on = code[deps.spec]
     hop = np.where(ran_on == ENGINES.index("dma"), 0.0, hw.timing.hop_us)
     busy = {e: 0.0 for e in ENGINES}
     interval = np.array([w.interval_us if w else 0.0 for w in works] or [0.0])
     for e, name in enumerate(ENGINES[:4]):
-        busy[name] = float(interval[deps.kind[ran_on == e]].sum())
+        busy[name] = float(interval[deps.spec[ran_on == e]].sum())
     busy["tensor"] = times.pe_busy
     trigger = np.array([cost.trigger_us(x, hw) if x else 0.0 for x in plan.transfers] or [0.0])
     for queue in TRIGGERED_BY:  # a trigger is an instruction of the engine
-        busy[ENGINES[_OF_QUEUE[queue]]] += float(trigger[deps.kind[deps.queue == queue]].sum())
+        busy[ENGINES[_OF_QUEUE[queue]]] += float(trigger[deps.spec[deps.queue == queue]].sum())
     busy["dma"] = times.dma_busy / hw.dma_engines
     return Schedule(
         np.array(times.start),

@@ -169,33 +169,33 @@ class _Sbuf(_Scan):
             return
         tile.storage = self.draft.storage(tile.storage, SBUF)
         if tile.source >= 0:  # load it once more from where it was
-            kind = self.draft.kind_of(tile.source)
-            operands = [self.draft.operand(tile.source, j) for j in range(len(kind.operands))]
+            spec = self.draft.spec_of(tile.source)
+            operands = [self.draft.operand(tile.source, j) for j in range(len(spec.operands))]
             operands[0] = (tile.storage, operands[0][1])
         else:
             sides = (self.pattern(v, SBUF), self.pattern(v, HBM))
-            kind = OpSpec(LOAD, "dma", sides, 1, False, False, ())
+            spec = OpSpec(LOAD, "dma", sides, 1, False, False, ())
             operands = [(tile.storage, self.lo[v]), (tile.away, 0)]
-        self.draft.put(i, i, kind, operands)
+        self.draft.put(i, i, spec, operands)
 
     def access(self, i: int, j: int, v: int, tile: _Tile) -> None:
-        kind = self.draft.kind_of(i)
-        if j < kind.outputs:  # can it be loaded again?
+        spec = self.draft.spec_of(i)
+        if j < spec.outputs:  # can it be loaded again?
             again = (
-                kind.row.loads
+                spec.row.loads
                 and not tile.dirty
                 and tile.written < 0
                 and all(
-                    self.readonly[self.draft.operand(i, k)[0]] for k in range(1, len(kind.operands))
+                    self.readonly[self.draft.operand(i, k)[0]] for k in range(1, len(spec.operands))
                 )
             )
-            tile.source = i if again and self._all(v, kind) else -1
+            tile.source = i if again and self._all(v, spec) else -1
         if self.draft.operand(i, j)[0] != tile.storage:
             self.draft.move(i, j, tile.storage)
 
-    def _all(self, v: int, kind: OpSpec) -> bool:
+    def _all(self, v: int, spec: OpSpec) -> bool:
         """Return whether a load fills all of a version."""
-        out = kind.operands[0]
+        out = spec.operands[0]
         s = self.draft.storages[self.tiles[v].storage]
         return out.nbytes == s.nparts * (self.hi[v] - self.lo[v])
 
@@ -207,9 +207,9 @@ class _Sbuf(_Scan):
             width = self.hi[v] - self.lo[v]
             tile.away = self.draft.storage(tile.storage, HBM, s.nparts * width, 1)
         sides = (self.pattern(v, HBM), self.pattern(v, SBUF))
-        kind = OpSpec(STORE, "dma", sides, 1, False, False, ())
+        spec = OpSpec(STORE, "dma", sides, 1, False, False, ())
         self.draft.put(
-            tile.written + 1, tile.written, kind, [(tile.away, 0), (tile.storage, self.lo[v])]
+            tile.written + 1, tile.written, spec, [(tile.away, 0), (tile.storage, self.lo[v])]
         )
         tile.dirty = False
 
@@ -244,5 +244,5 @@ class _Psum(_Scan):
     ) -> None:
         item = _FLOAT if (self.hi[v] - self.lo[v]) % _FLOAT.itemsize == 0 else _BYTE
         sides = (self.pattern(v, to[1], item), self.pattern(v, of[1], item))
-        kind = OpSpec(COPY, ANY, sides, 1, False, False, ())
-        self.draft.put(before, like, kind, [(to[0], self.lo[v]), (of[0], self.lo[v])])
+        spec = OpSpec(COPY, ANY, sides, 1, False, False, ())
+        self.draft.put(before, like, spec, [(to[0], self.lo[v]), (of[0], self.lo[v])])

@@ -18,26 +18,26 @@ WIDE = 4  # bytes of an element that DMAs do not transpose
 
 def on_tensor_engine(trace: Trace, hw: NeuronCore) -> Trace:
     """Return the trace with other instructions for transposing loads of 4-byte data."""
-    wide = [_is_wide(k, hw) for k in trace.kinds]
+    wide = [_is_wide(k, hw) for k in trace.op_specs]
     if not any(wide):
         return trace
     draft = Draft(trace)
-    for i, k in enumerate(trace.kind_ids().tolist()):
+    for i, k in enumerate(trace.spec_ids().tolist()):
         if wide[k]:
             _replace(draft, i, hw)
     return draft.finish()
 
 
-def _is_wide(kind: OpSpec, hw: NeuronCore) -> bool:
+def _is_wide(spec: OpSpec, hw: NeuronCore) -> bool:
     """Return whether an instruction is one that keeps its dtype.
 
     A cast stays with the DMA, as the times of published kernels that cast have it.
     """
-    if not kind.row.wide_on_tensor_engine or kind.indirect:
+    if not spec.row.wide_on_tensor_engine or spec.indirect:
         return False
-    to, of = kind.operands
+    to, of = spec.operands
     return (
-        (to.kind, of.kind) == (SBUF, HBM)
+        (to.memory, of.memory) == (SBUF, HBM)
         and len(to.shape) == len(of.shape) == 2
         and to.dtype.itemsize == of.dtype.itemsize == WIDE
     )
@@ -45,7 +45,7 @@ def _is_wide(kind: OpSpec, hw: NeuronCore) -> bool:
 
 def _replace(draft: Draft, i: int, hw: NeuronCore) -> None:
     """Load up to 128 rows at a time, transpose them, and copy them to where they belong."""
-    to, of = draft.kind_of(i).operands
+    to, of = draft.spec_of(i).operands
     (home, at), (source, begin) = (draft.operand(i, j) for j in (0, 1))
     rows, columns = of.shape
     item = of.dtype.itemsize

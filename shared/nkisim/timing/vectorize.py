@@ -23,7 +23,7 @@ _ENGINES = ("vector", "scalar", "any")
 def vectorize(trace: Trace, hw: NeuronCore, phases: bool = False) -> Trace:
     """Return the trace with one instruction for those of a loop that differ by an offset only.
 
-    `phases`: of a loop around others as well, of which none has become one, and none that is long
+    `phases`: also of a loop around others, if none of them has become one instruction or is long
     by itself. What is small in it is then done for all of its iterations at once, so all that comes
     before is done before.
     Where a loop is too long for that, tiles in PSUM of as many iterations as a bank has room for
@@ -55,11 +55,11 @@ def vectorize(trace: Trace, hw: NeuronCore, phases: bool = False) -> Trace:
 
 def _users(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     """Return the first and last instruction that uses each storage."""
-    every = trace.operands()
+    accesses = trace.operands()
     n = len(trace.storages)
     first, last = np.full(n, len(trace)), np.full(n, -1)
-    np.minimum.at(first, every.storage, every.instr)
-    np.maximum.at(last, every.storage, every.instr)
+    np.minimum.at(first, accesses.storage, accesses.instr)
+    np.maximum.at(last, accesses.storage, accesses.instr)
     return first, last
 
 
@@ -74,10 +74,10 @@ class _Nest(NamedTuple):
 
 def _loops(trace: Trace) -> list[_Nest]:
     """Return affine loops whose iterations are alike, a loop before those inside of it."""
-    kind, line, node = trace.instructions()
+    spec, line, node = trace.instructions()
     if not len(node):
         return []
-    sets = np.array([k.row.fills for k in trace.kinds])[kind]
+    sets = np.array([k.row.fills for k in trace.op_specs])[spec]
     parent, of = trace.node_parent, trace.node_loop
     first, last = _spans(node, np.array(parent))
     rounds: dict[int, list[int]] = {}  # loop -> its iterations
@@ -98,13 +98,13 @@ def _loops(trace: Trace) -> list[_Nest]:
         (a, b), (c, d), early = mine[0], mine[1], []
         every = np.arange(a, mine[-1][1])
         if b - a > d - c:  # a sum that its first part makes zero
-            early = [i for i in range(a, b) if sets[i] and kind[i] not in kind[c:d]]
+            early = [i for i in range(a, b) if sets[i] and spec[i] not in spec[c:d]]
             every = np.setdiff1d(every, early)
         length = len(every) // len(mine)
         if length * len(mine) != len(every):
             continue
         at = every.reshape(len(mine), length)
-        if all((x[at] == x[at[0]]).all() for x in (kind, line)):
+        if all((x[at] == x[at[0]]).all() for x in (spec, line)):
             out.append(_Nest(at, early, this not in outer, node[at[0]] == rounds[this][0]))
     return out
 
@@ -133,10 +133,10 @@ class _Loop:
         self.trips, self.length = at.shape
         self.first = int(min(at[0, 0], *early)) if early else int(at[0, 0])
         starts = draft.starts[at]
-        self.kinds = [draft.kind_of(i) for i in at[0].tolist()]
+        self.specs = [draft.spec_of(i) for i in at[0].tolist()]
         self.storage, self.offset = [], []
-        for p, kind in enumerate(self.kinds):
-            where = operand_at(starts[:, p : p + 1], np.arange(len(kind.operands))[None, :])
+        for p, spec in enumerate(self.specs):
+            where = operand_at(starts[:, p : p + 1], np.arange(len(spec.operands))[None, :])
             self.storage.append(draft.rows[where])
             self.offset.append(draft.rows[where + 1])
 
@@ -172,20 +172,20 @@ class _Loop:
         if not any(many):
             return False
         for i in self.early:
-            kind = self.draft.kind_of(i)
+            spec = self.draft.spec_of(i)
             self.draft.put(
-                self.first, i, kind, [self.draft.operand(i, j) for j in range(len(kind.operands))]
+                self.first, i, spec, [self.draft.operand(i, j) for j in range(len(spec.operands))]
             )
         homes = {
             s: self.draft.storage(
                 s,
-                self.trace.storages[s].kind,
+                self.trace.storages[s].memory,
                 row_bytes=self.trips * self.trace.storages[s].row_bytes,
             )
             for s in {mine[0] for mine in tiles.values()}
         }
         for p, one in enumerate(many):
-            kind = self._at_home(one or self.kinds[p], p, tiles)
+            spec = self._at_home(one or self.specs[p], p, tiles)
             for t in range(1 if one else self.trips):
                 i = int(self.at[t, p])
                 operands = []
@@ -195,15 +195,15 @@ class _Loop:
                         at += number * self.trace.storages[head].row_bytes
                         s = homes[head]
                     operands.append((s, at))
-                self.draft.put(self.first, i, kind, operands)
+                self.draft.put(self.first, i, spec, operands)
         for i in (*self.early, *self.at.ravel().tolist()):
             self.draft.drop(i)
         return True
 
-    def _at_home(self, kind: OpSpec, p: int, tiles: dict[int, tuple[int, int]]) -> OpSpec:
+    def _at_home(self, spec: OpSpec, p: int, tiles: dict[int, tuple[int, int]]) -> OpSpec:
         """Return an instruction whose tiles lie beside those of the other iterations."""
         operands = []
-        for j, q in enumerate(kind.operands):
+        for j, q in enumerate(spec.operands):
             s = int(self.storage[p][0, j])
             row = self.trace.storages[s].row_bytes
             operands.append(
@@ -211,33 +211,33 @@ class _Loop:
                 if s in tiles and q.strides[0] == row
                 else q
             )
-        return replace(kind, operands=tuple(operands))
+        return replace(spec, operands=tuple(operands))
 
     def _fits(self, p: int, hw: NeuronCore, trips: int) -> bool:
         """Return whether an engine could do a statement for `trips` iterations at once."""
-        kind = self.kinds[p]
+        spec = self.specs[p]
         if (
-            kind.engine not in _ENGINES
-            or kind.indirect
-            or kind.masked
-            or kind.accumulate
-            or any(q.kind is HBM for q in kind.operands)
-            or kind.row.merges
+            spec.engine not in _ENGINES
+            or spec.indirect
+            or spec.masked
+            or spec.accumulate
+            or any(q.memory is HBM for q in spec.operands)
+            or spec.row.merges
         ):
             return False
-        each = [q.elements // q.shape[0] for q in kind.operands]
+        each = [q.elements // q.shape[0] for q in spec.operands]
         most = hw.timing.compiler_vector_elements
         return trips * each[0] <= most and (max(each) < most or not self.short)
 
     def _drains(self, p: int) -> int:
         """Return the bytes of the tile in PSUM that each iteration reads, 0 for none."""
-        kind = self.kinds[p]
+        spec = self.specs[p]
         return max(
             (
                 self.trace.storages[int(self.storage[p][0, j])].row_bytes
-                for j, q in enumerate(kind.operands)
-                if j >= kind.outputs
-                and q.kind is PSUM
+                for j, q in enumerate(spec.operands)
+                if j >= spec.outputs
+                and q.memory is PSUM
                 and len(set(self.storage[p][:, j].tolist())) == self.trips
             ),
             default=0,
@@ -245,7 +245,7 @@ class _Loop:
 
     def iterations_a_bank(self, hw: NeuronCore) -> int:
         """Return of how many iterations a bank has room for what is drained, 0 for none."""
-        if any(k.accumulate for k in self.kinds):
+        if any(k.accumulate for k in self.specs):
             return 0
         sizes = [(p, self._drains(p)) for p in range(self.length)]
         return max(
@@ -267,12 +267,12 @@ class _Loop:
         """
         tiles: dict[int, tuple[int, int]] = {}
         written: dict[int, int] = {}  # storage -> bytes between iterations
-        for p, kind in enumerate(self.kinds):
-            for j in range(kind.outputs):
+        for p, spec in enumerate(self.specs):
+            for j in range(spec.outputs):
                 s, at = self.storage[p][:, j], self.offset[p][:, j]
                 if len(set(s.tolist())) == self.trips:
                     if (
-                        kind.operands[j].kind is HBM
+                        spec.operands[j].memory is HBM
                         or (at != at[0]).any()
                         or (users[0][s] < self.at[:, 0]).any()
                         or (users[1][s] > self.at[:, -1]).any()
@@ -283,20 +283,22 @@ class _Loop:
                 step = np.diff(at)
                 if (s != s[0]).any() or (step != step[0]).any():
                     return None
-                if kind.accumulate and not step[0]:  # a sum over iterations: in any order
+                if spec.accumulate and not step[0]:  # a sum over iterations: in any order
                     continue
-                if abs(int(step[0])) < kind.operands[j].span(free=kind.operands[j].kind is not HBM):
+                if abs(int(step[0])) < spec.operands[j].span(
+                    free=spec.operands[j].memory is not HBM
+                ):
                     return None
                 if written.setdefault(int(s[0]), int(step[0])) != int(step[0]):
                     return None
         sums = {
             int(self.storage[p][0, j])
-            for p, kind in enumerate(self.kinds)
-            for j in range(kind.outputs)
-            if kind.accumulate
+            for p, spec in enumerate(self.specs)
+            for j in range(spec.outputs)
+            if spec.accumulate
         } - set(tiles)
-        for p, kind in enumerate(self.kinds):  # whoever reads it moves along
-            for j in range(kind.outputs, len(kind.operands)):
+        for p, spec in enumerate(self.specs):  # whoever reads it moves along
+            for j in range(spec.outputs, len(spec.operands)):
                 s, at = self.storage[p][:, j], self.offset[p][:, j]
                 for x in set(s.tolist()):
                     if (
@@ -312,14 +314,14 @@ class _Loop:
         held = {SBUF: 0, PSUM: 0}
         for head in {head for head, _ in tiles.values()}:
             info = self.trace.storages[head]
-            held[info.kind] += self.trips * info.row_bytes
+            held[info.memory] += self.trips * info.row_bytes
         parts: dict[int, tuple[str, int]] = {}  # of what they share: all that they write
-        for p, kind in enumerate(self.kinds):
-            for j, q in enumerate(kind.operands[: kind.outputs]):
+        for p, spec in enumerate(self.specs):
+            for j, q in enumerate(spec.operands[: spec.outputs]):
                 s, at = int(self.storage[p][0, j]), self.offset[p][:, j]
-                if s not in tiles and q.kind in held:
+                if s not in tiles and q.memory in held:
                     size = int(at.max() - at.min()) + q.span(free=True)
-                    parts[s] = q.kind, max(size, parts.get(s, ("", 0))[1])
+                    parts[s] = q.memory, max(size, parts.get(s, ("", 0))[1])
         for memory, size in parts.values():
             held[memory] += size
         share = hw.timing.compiler_vector_share
@@ -327,10 +329,10 @@ class _Loop:
 
     def _as_one(self, p: int, tiles: dict[int, tuple[int, int]]) -> OpSpec | None:
         """Return the instruction for all iterations of a statement, None if there is none."""
-        kind = self.kinds[p]
-        long = kind.operands[0].elements > kind.operands[0].shape[0]
+        spec = self.specs[p]
+        long = spec.operands[0].elements > spec.operands[0].shape[0]
         operands = []
-        for j, q in enumerate(kind.operands):
+        for j, q in enumerate(spec.operands):
             s, at = self.storage[p][:, j].tolist(), self.offset[p][:, j]
             if all(tiles.get(x, (-1, -1)) == (s[0], t) for t, x in enumerate(s)):
                 step = self.trace.storages[s[0]].row_bytes
@@ -339,7 +341,7 @@ class _Loop:
             else:
                 step = int(at[1] - at[0])
             single = q.elements == q.shape[0]
-            if step and single and long and j >= kind.outputs:
+            if step and single and long and j >= spec.outputs:
                 return None  # a scalar a partition is one for all
             operands.append(
                 replace(
@@ -350,4 +352,4 @@ class _Loop:
                 if step
                 else q
             )
-        return replace(kind, operands=tuple(operands))
+        return replace(spec, operands=tuple(operands))

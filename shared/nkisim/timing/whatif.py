@@ -47,22 +47,22 @@ def without(
     that is faster than that of the schedule; `deps`: instead of `plan.deps`.
     """
     deps = deps or plan.deps
-    kinds, count = plan.trace.kinds, len(plan.trace.kinds)
-    kind = deps.kind
-    which = np.arange(len(kind)) if instrs is None else instrs
-    changed = np.unique(kind[which]).tolist()
+    specs, count = plan.trace.op_specs, len(plan.trace.op_specs)
+    spec = deps.spec
+    which = np.arange(len(spec)) if instrs is None else instrs
+    changed = np.unique(spec[which]).tolist()
     place = {k: count + n for n, k in enumerate(changed)}  # the changed ones, after the others
     again = np.arange(count)
     again[changed] = [place[k] for k in changed]
-    kind = kind.copy()
-    kind[which] = again[kind[which]]
+    spec = spec.copy()
+    spec[which] = again[spec[which]]
     works, transfers = list(plan.works), list(plan.transfers)
     for k in changed:
         w, x = works[k], transfers[k]
-        works.append(work(kinds[k], w) if w and work else w)
-        transfers.append(transfer(kinds[k], x) if x and transfer else x)
-    queues = [queue_of(k, e) for k, e in zip(kinds, plan.engines)]
-    deps = replace(deps, kind=kind)
+        works.append(work(specs[k], w) if w and work else w)
+        transfers.append(transfer(specs[k], x) if x and transfer else x)
+    queues = [queue_of(k, e) for k, e in zip(specs, plan.engines)]
+    deps = replace(deps, spec=spec)
     if keep is not None:
         deps = replace(deps, before=deps.before[keep], after=deps.after[keep])
     times = events.run(
@@ -74,7 +74,7 @@ def without(
         generators(hw, dge, on),
         hw.timing.compiler_window if "reorder" in on else 1,
     )
-    hop = np.where([x is None for x in transfers], hw.timing.hop_us, 0.0)[deps.kind]
+    hop = np.where([x is None for x in transfers], hw.timing.hop_us, 0.0)[deps.spec]
     return float((np.array(times.seen) - hop).max() - np.min(times.issue))
 
 
@@ -85,7 +85,7 @@ def fused(plan: Schedule, gone: np.ndarray, data: np.ndarray) -> Dependencies:
     `data`: the waits (pairs of `plan.deps`) for data; the others of what is gone are not kept.
     """
     deps = plan.deps
-    n = len(deps.kind)
+    n = len(deps.spec)
     dropped = np.zeros(n, bool)
     dropped[gone] = True
     order = np.argsort(deps.after, kind="stable")
@@ -123,7 +123,7 @@ def fused(plan: Schedule, gone: np.ndarray, data: np.ndarray) -> Dependencies:
     leads = leads[:, (leads[0] >= 0) & (leads[0] < leads[1])]
     return replace(
         deps,
-        kind=deps.kind[rank],
+        spec=deps.spec[rank],
         queue=deps.queue[rank],
         before=both[:, 0],
         after=both[:, 1],
@@ -139,7 +139,7 @@ def halved(plan: Schedule, hw: NeuronCore, *, dge: bool, on: frozenset[str]) -> 
     """Return the body of a schedule whose tiles are cut in two along their last dim."""
     cut = halves(plan.trace)
     on = on - compiler.REWRITES  # those are done by now
-    meets = np.array([k.row.is_collective for k in plan.trace.kinds])[plan.deps.kind]
+    meets = np.array([k.row.is_collective for k in plan.trace.op_specs])[plan.deps.spec]
     return body_us(
         schedule(
             cut,
@@ -157,14 +157,14 @@ def halves(trace: Trace) -> Trace:
     First all of an iteration that work on first halves, then those on second halves, as in a loop
     over tiles of half the size.
     """
-    draft, cut = Draft(trace), [_half(k) for k in trace.kinds]
-    kinds, _, nodes = (a.tolist() for a in trace.instructions())
+    draft, cut = Draft(trace), [_half(k) for k in trace.op_specs]
+    specs, _, nodes = (a.tolist() for a in trace.instructions())
     run: list[int] = []
-    for i in range(len(kinds) + 1):
-        if run and (i == len(kinds) or cut[kinds[i]] is None or nodes[i] != nodes[run[0]]):
+    for i in range(len(specs) + 1):
+        if run and (i == len(specs) or cut[specs[i]] is None or nodes[i] != nodes[run[0]]):
             for second in (False, True):
                 for j in run:
-                    half, shifts = cut[kinds[j]]  # type: ignore[misc]
+                    half, shifts = cut[specs[j]]  # type: ignore[misc]
                     draft.put(
                         run[0],
                         j,
@@ -179,33 +179,33 @@ def halves(trace: Trace) -> Trace:
             for j in run:
                 draft.drop(j)
             run = []
-        if i < len(kinds) and cut[kinds[i]] is not None:
+        if i < len(specs) and cut[specs[i]] is not None:
             run.append(i)
     return draft.finish()
 
 
-def _half(kind: OpSpec) -> tuple[OpSpec, list[int]] | None:
+def _half(spec: OpSpec) -> tuple[OpSpec, list[int]] | None:
     """Return half of an instruction, and how many bytes further each operand's other half is.
 
     None for an instruction that cannot be cut: not every operand is as long, or one number.
     """
-    n = kind.operands[0].shape[-1]
+    n = spec.operands[0].shape[-1]
     if (
-        kind.engine == "tensor"
-        or kind.row.transposes
-        or kind.indirect
-        or kind.masked
+        spec.engine == "tensor"
+        or spec.row.transposes
+        or spec.indirect
+        or spec.masked
         or n % 2
-        or len(kind.operands) < 2
-        or any(p.shape[-1] not in (1, n) for p in kind.operands)
+        or len(spec.operands) < 2
+        or any(p.shape[-1] not in (1, n) for p in spec.operands)
     ):
         return None
-    long = [p.shape[-1] == n for p in kind.operands]
+    long = [p.shape[-1] == n for p in spec.operands]
     operands = tuple(
         replace(p, shape=(*p.shape[:-1], n // 2)) if cut else p
-        for p, cut in zip(kind.operands, long)
+        for p, cut in zip(spec.operands, long)
     )
     return (
-        replace(kind, operands=operands),
-        [p.strides[-1] * (n // 2) if cut else 0 for p, cut in zip(kind.operands, long)],
+        replace(spec, operands=operands),
+        [p.strides[-1] * (n // 2) if cut else 0 for p, cut in zip(spec.operands, long)],
     )

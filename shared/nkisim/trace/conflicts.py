@@ -20,14 +20,14 @@ def pairs(
     trace: Trace,
     ev: dict[str, np.ndarray],
     vid: np.ndarray,
-    kinds: np.ndarray,
+    specs: np.ndarray,
     queue: np.ndarray,
     apart: np.ndarray,
     whole: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the pairs (earlier, later) of instructions where the later has to wait.
 
-    `ev`: accesses in program order, `vid`: the version of each, `kinds` and `queue`: of each
+    `ev`: accesses in program order, `vid`: the version of each, `specs` and `queue`: of each
     instruction, `apart`: accesses that matter only to the very same region,
     `whole`: accesses to all bytes of their version.
     A read waits for the last write; a write for the last write and, queue by queue, the last read
@@ -37,9 +37,9 @@ def pairs(
     if not len(instr):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     geo = Geometry()
-    pattern = np.array([geo.id(p) for _, _, p in trace.forms()])
-    keys = ev["offset"] * _SHIFT + pattern[ev["form"]]
-    adds = np.array([k.accumulate for k in trace.kinds])[kinds[instr]] & write
+    pattern = np.array([geo.id(p) for _, _, p in trace.operand_specs()])
+    keys = ev["offset"] * _SHIFT + pattern[ev["operand_spec"]]
+    adds = np.array([k.accumulate for k in trace.op_specs])[specs[instr]] & write
     order = np.lexsort((keys, vid))  # region by region, in program order
     fresh = np.ones(len(order), bool)
     fresh[1:] = (np.diff(keys[order]) != 0) | (np.diff(vid[order]) != 0)

@@ -48,7 +48,7 @@ class Versions:
 class Dependencies:
     """What each instruction waits for."""
 
-    kind: np.ndarray
+    spec: np.ndarray
     queue: np.ndarray
     before: np.ndarray  # pairs, sorted: instruction before[x] has to be done ...
     after: np.ndarray  # ... for after[x]
@@ -87,7 +87,7 @@ class Accesses:
     vid: np.ndarray
     whole: np.ndarray
     versions: Versions
-    kinds: np.ndarray  # by instruction
+    specs: np.ndarray  # by instruction
     stores: StorageTable
 
 
@@ -99,27 +99,27 @@ def accesses(trace: Trace, hw: NeuronCore, rename: bool = True) -> Accesses:
     stores = trace.storages.table()
     ev = _events(trace, stores)
     versions, vid, whole = _versions(stores, hw, ev, rename)
-    return Accesses(ev, vid, whole, versions, trace.kind_ids(), stores)
+    return Accesses(ev, vid, whole, versions, trace.spec_ids(), stores)
 
 
 def analyse(
     trace: Trace, hw: NeuronCore, queue_of: np.ndarray, rename: bool = True
 ) -> Dependencies:
-    """Find what each instruction of a trace waits for; `queue_of` gives the queue of a kind."""
+    """Find what each instruction of a trace waits for; `queue_of` gives the queue of a spec."""
     acc = accesses(trace, hw, rename)
-    ev, versions, vid, kinds, stores = acc.ev, acc.versions, acc.vid, acc.kinds, acc.stores
-    queue = queue_of[kinds]
+    ev, versions, vid, specs, stores = acc.ev, acc.versions, acc.vid, acc.specs, acc.stores
+    queue = queue_of[specs]
     waits, overflow = _place(versions, vid, ev["instr"], queue, hw)
     read = np.zeros(len(stores.hbm), bool)
     read[ev["storage"][~ev["write"]]] = True
     apart = (stores.hbm & ~read)[ev["storage"]]  # outputs: only the same region matters
-    before, after = conflicts.pairs(trace, ev, vid, kinds, queue, apart, acc.whole)
+    before, after = conflicts.pairs(trace, ev, vid, specs, queue, apart, acc.whole)
     asked = [
         (before, after),
         waits,
-        _fences(trace, kinds, queue),
+        _fences(trace, specs, queue),
         _edges(trace),
-        _registers(trace, kinds, queue),
+        _registers(trace, specs, queue),
     ]
     each = np.concatenate([x for x, _ in asked]) << 32 | np.concatenate([x for _, x in asked])
     each.sort()
@@ -127,7 +127,7 @@ def analyse(
     before, after = each >> 32, each & 0xFFFFFFFF
     banked = (versions.psum & (versions.bytes > 0))[vid]
     return Dependencies(
-        kinds,
+        specs,
         queue,
         before,
         after,
@@ -139,15 +139,15 @@ def analyse(
     )
 
 
-def _fences(trace: Trace, kinds: np.ndarray, queue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _fences(trace: Trace, specs: np.ndarray, queue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (earlier, later) of the waits at barriers: they keep their place on their engine.
 
     What the engine has before it in the program it has done by then; what comes later there, or is
     a DMA that the engine triggers, waits. Other engines do not.
     """
-    barrier = np.array([k.row.is_collective and k.engine != "dma" for k in trace.kinds] or [False])[
-        kinds
-    ]
+    barrier = np.array(
+        [k.row.is_collective and k.engine != "dma" for k in trace.op_specs] or [False]
+    )[specs]
     before, after = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for q in np.unique(queue[barrier]).tolist():
         for side in (q, *(d for d, engine in TRIGGERED_BY.items() if engine == q)):
@@ -181,13 +181,13 @@ def _edges(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     return edges[:, 0], edges[:, 1]
 
 
-def _registers(trace: Trace, kinds: np.ndarray, queue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _registers(trace: Trace, specs: np.ndarray, queue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (earlier, later) of the waits for the accumulator registers of an engine.
 
     What goes on with a sum waits for who used the registers before; what begins another one waits
     for who went on with the last.
     """
-    use = np.array([getattr(k.form, "registers", 0) for k in trace.kinds] or [0])[kinds]
+    use = np.array([getattr(k.variant, "registers", 0) for k in trace.op_specs] or [0])[specs]
     before, after = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for q in np.unique(queue[use > 1]).tolist():
         mine = np.flatnonzero((use > 0) & (queue == q))
@@ -223,34 +223,34 @@ def _events(trace: Trace, stores: StorageTable) -> dict[str, np.ndarray]:
     `lo`, `hi` are the bytes of a partition that are touched; `solid` says that all of them are
     written, in how many partitions. Accesses to inputs, which need no wait, are left out.
     """
-    forms = trace.forms()
-    extent, solid = np.zeros(len(forms), np.int64), np.zeros(len(forms), np.int64)
-    for f, (kind, number, p) in enumerate(forms):
-        extent[f] = p.span(free=p.kind is not HBM)
-        partly = kind.accumulate or kind.row.merges or kind.masked or kind.scatters
+    operand_specs = trace.operand_specs()
+    extent, solid = np.zeros(len(operand_specs), np.int64), np.zeros(len(operand_specs), np.int64)
+    for f, (spec, number, p) in enumerate(operand_specs):
+        extent[f] = p.span(free=p.memory is not HBM)
+        partly = spec.accumulate or spec.row.merges or spec.masked or spec.scatters
         if (
-            p.kind is not HBM
-            and number < kind.outputs
+            p.memory is not HBM
+            and number < spec.outputs
             and not partly
             and 0 not in p.strides
             and extent[f] * p.shape[0] == p.nbytes
         ):
             solid[f] = p.shape[0]
-    every = trace.operands()
-    mine = np.flatnonzero(~stores.readonly[every.storage])
-    mine = mine[np.argsort(every.instr[mine] * 2 + every.write[mine], kind="stable")]
-    every = type(every)(*(x.take(mine) for x in every))
-    lo = every.lowest % stores.row_bytes[every.storage]
+    accesses = trace.operands()
+    mine = np.flatnonzero(~stores.readonly[accesses.storage])
+    mine = mine[np.argsort(accesses.instr[mine] * 2 + accesses.write[mine], kind="stable")]
+    accesses = type(accesses)(*(x.take(mine) for x in accesses))
+    lo = accesses.lowest % stores.row_bytes[accesses.storage]
     return {
-        "instr": every.instr,
-        "write": every.write,
-        "storage": every.storage,
-        "offset": every.lowest,
-        "operand": every.number,
-        "form": every.form,
+        "instr": accesses.instr,
+        "write": accesses.write,
+        "storage": accesses.storage,
+        "offset": accesses.lowest,
+        "operand": accesses.number,
+        "operand_spec": accesses.operand_spec,
         "lo": lo,
-        "hi": lo + extent[every.form],
-        "solid": solid[every.form],
+        "hi": lo + extent[accesses.operand_spec],
+        "solid": solid[accesses.operand_spec],
     }
 
 

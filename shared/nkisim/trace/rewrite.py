@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .trace import HEAD, KIND, LINE, NODE, OPERAND, OpSpec, Storages, Trace, operand_at
+from .trace import HEAD, LINE, NODE, OPERAND, SPEC, OpSpec, Storages, Trace, operand_at
 
 
 class Draft:
@@ -20,7 +20,7 @@ class Draft:
 
     def __init__(self, trace: Trace):
         self.trace = trace
-        self.kinds = list(trace.kinds)
+        self.op_specs = list(trace.op_specs)
         self.storages = Storages()
         self.storages.data.extend(trace.storages.data)
         self.rows = np.array(trace.rows, np.int64)
@@ -32,12 +32,12 @@ class Draft:
         self._put: list[tuple[int, int, int]] = []
 
     def storage(
-        self, like: int, kind: str, row_bytes: int | None = None, nparts: int | None = None
+        self, like: int, memory: str, row_bytes: int | None = None, nparts: int | None = None
     ) -> int:
         """Add a storage: as storage `like` but in another memory, or of another size."""
         s = self.storages[like]
         return self.storages.add(
-            kind,
+            memory,
             s.nparts if nparts is None else nparts,
             s.row_bytes if row_bytes is None else row_bytes,
             s.where,
@@ -46,15 +46,15 @@ class Draft:
             False,
         )
 
-    def kind(self, kind: OpSpec) -> int:
-        """Return the id of a kind of instruction, which may be new."""
-        got = self._ids.get(kind)
+    def spec(self, spec: OpSpec) -> int:
+        """Return the id of a spec of instruction, which may be new."""
+        got = self._ids.get(spec)
         if got is None:
-            got = self._ids[kind] = len(self.kinds)
-            self.kinds.append(kind)
+            got = self._ids[spec] = len(self.op_specs)
+            self.op_specs.append(spec)
         return got
 
-    def put(self, before: int, like: int, kind: OpSpec, operands: list[tuple[int, int]]) -> None:
+    def put(self, before: int, like: int, spec: OpSpec, operands: list[tuple[int, int]]) -> None:
         """Put an instruction in before instruction `before`, at the source line of `like`.
 
         `operands`: storage and byte offset of each. What is put in at one place keeps its order.
@@ -62,7 +62,7 @@ class Draft:
         """
         self._put.append((before, len(self._words), like))
         at = self.starts[like]
-        self._words.extend((self.kind(kind), int(self.rows[at + LINE]), int(self.rows[at + NODE])))
+        self._words.extend((self.spec(spec), int(self.rows[at + LINE]), int(self.rows[at + NODE])))
         for storage, offset in operands:
             self._words.extend((storage, offset))
 
@@ -71,8 +71,8 @@ class Draft:
         at = operand_at(self.starts[i], j)
         return int(self.rows[at]), int(self.rows[at + 1])
 
-    def kind_of(self, i: int) -> OpSpec:
-        return self.kinds[self.rows[self.starts[i] + KIND]]
+    def spec_of(self, i: int) -> OpSpec:
+        return self.op_specs[self.rows[self.starts[i] + SPEC]]
 
     def move(self, i: int, j: int, storage: int, memory: str | None = None, shift: int = 0) -> None:
         """Let operand `j` of instruction `i` be in another storage, `shift` bytes further."""
@@ -80,11 +80,11 @@ class Draft:
         self.rows[at] = storage
         self.rows[at + 1] += shift
         if memory is not None:
-            kind = self.kind_of(i)
+            spec = self.spec_of(i)
             operands = tuple(
-                replace(p, kind=memory) if k == j else p for k, p in enumerate(kind.operands)
+                replace(p, memory=memory) if k == j else p for k, p in enumerate(spec.operands)
             )
-            self.rows[self.starts[i] + KIND] = self.kind(replace(kind, operands=operands))
+            self.rows[self.starts[i] + SPEC] = self.spec(replace(spec, operands=operands))
 
     def drop(self, i: int) -> None:
         """Leave an instruction out."""
@@ -100,14 +100,14 @@ class Draft:
         order = np.argsort(place, kind="stable")
         begin = begin[order]
         every = np.concatenate([self.rows, words])
-        width = np.array([HEAD + OPERAND * len(k.operands) for k in self.kinds] or [0])[
-            every[begin + KIND]
+        width = np.array([HEAD + OPERAND * len(k.operands) for k in self.op_specs] or [0])[
+            every[begin + SPEC]
         ]
         ends = np.cumsum(width)
         starts = ends - width
         rows = every[np.repeat(begin - starts, width) + np.arange(int(width.sum()))]
         out = copy.copy(self.trace)
-        out.kinds, out.storages = self.kinds, self.storages
+        out.op_specs, out.storages = self.op_specs, self.storages
         out.rows, out.starts = array("q"), array("q")
         out.rows.frombytes(rows.tobytes())
         out.starts.frombytes(starts.astype(np.int64).tobytes())

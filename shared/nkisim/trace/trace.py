@@ -1,7 +1,7 @@
 """The record of what a kernel did: one fixed, small row of integers an instruction.
 
 What repeats (instruction, engine, dtypes, access patterns, parameters that cost time) is a
-`Kind`, interned; a row then holds only the kind, the source line, the loop iteration and where
+`OpSpec`, interned; a row then holds only the spec, the source line, the loop iteration and where
 each operand starts. Checks, hazards and the schedule are passes over this.
 """
 
@@ -23,9 +23,9 @@ from ..chip.memory import HBM, PSUM, SBUF
 from ..errors import Where, user_frame
 from .numbers import fixed
 
-#: How `Trace.rows` is laid out: kind, line and loop node of an instruction, and then storage and
+#: How `Trace.rows` is laid out: spec, line and loop node of an instruction, and then storage and
 #: byte offset of each operand. Where instruction i begins is `Trace.starts[i]`.
-KIND, LINE, NODE, HEAD = 0, 1, 2, 3
+SPEC, LINE, NODE, HEAD = 0, 1, 2, 3
 OPERAND = 2
 
 
@@ -62,7 +62,7 @@ def _line_numbers(code: CodeType) -> array | None:
 class Pattern:
     """An operand's access pattern: memory, dtype, shape and strides in bytes."""
 
-    kind: str
+    memory: str
     dtype: Any
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -111,29 +111,29 @@ class OpSpec:
     outputs: int
     accumulate: bool
     inplace: bool
-    form: Any
+    variant: Any
     masked: bool = False
     numbers: Any = None
 
     @property
     def indirect(self) -> bool:
         """Return whether run-time indices choose what is accessed."""
-        return getattr(self.form, "indirect", False)
+        return getattr(self.variant, "indirect", False)
 
     @property
     def scatters(self) -> bool:
         """Return whether run-time indices choose what is written."""
-        return getattr(self.form, "scatter", False)
+        return getattr(self.variant, "scatter", False)
 
     @property
     def adds(self) -> bool:
         """Return whether it adds to what its destination holds (a read-modify-write of DMA)."""
-        return getattr(self.form, "adds", False)
+        return getattr(self.variant, "adds", False)
 
     @property
     def chosen(self) -> int:
         """Return of how many of the last sources run-time indices choose what is read."""
-        return getattr(self.form, "chosen", 0)
+        return getattr(self.variant, "chosen", 0)
 
     @property
     def sources(self) -> tuple[Pattern, ...]:
@@ -146,9 +146,9 @@ class OpSpec:
         plain = self._hbm_bytes(self.sources)
         if self.engine != "dma" or not self.indirect:
             return plain
-        by_index = [p.kind for p in self.operands[len(self.operands) - self.chosen :]]
+        by_index = [p.memory for p in self.operands[len(self.operands) - self.chosen :]]
         if self.scatters and self.adds:  # what it adds to is read as well
-            by_index.append(self.operands[0].kind)
+            by_index.append(self.operands[0].memory)
         return plain + by_index.count(HBM) * self.moved.nbytes
 
     @property
@@ -162,14 +162,14 @@ class OpSpec:
     def moved(self) -> Pattern:
         """Return the pattern of what a DMA moves. Where run-time indices choose what is written,
         the destination is all that they may choose from, and the source is moved. Where no operand
-        is what moves, the form has its shape.
+        is what moves, the variant has its shape.
         """
         if not self.scatters:
             return self.operands[0]
-        if shape := getattr(self.form, "shape", ()):
+        if shape := getattr(self.variant, "shape", ()):
             side = self.operands[-1 if self.chosen else 0]
             return Pattern(
-                side.kind,
+                side.memory,
                 side.dtype,
                 shape,
                 tuple(prod(shape[d:]) * side.dtype.itemsize for d in range(1, len(shape) + 1)),
@@ -188,14 +188,14 @@ class OpSpec:
 
     def _hbm_bytes(self, operands: tuple[Pattern, ...]) -> int:
         """Return the bytes of operands in HBM, which DMAs move (a barrier only names them)."""
-        return sum(p.nbytes for p in operands if p.kind is HBM) if self.engine == "dma" else 0
+        return sum(p.nbytes for p in operands if p.memory is HBM) if self.engine == "dma" else 0
 
 
 class StorageInfo(NamedTuple):
     """What a trace keeps of a storage; its bytes die with the last tensor that uses them."""
 
     id: int
-    kind: str  # "hbm", "sbuf" or "psum"
+    memory: str  # "hbm", "sbuf" or "psum"
     nparts: int
     row_bytes: int  # bytes per partition
     where: int  # line id of the allocation, or -1
@@ -207,7 +207,7 @@ class StorageInfo(NamedTuple):
 class StorageTable(NamedTuple):
     """The storages of a run as arrays, an element each."""
 
-    code: np.ndarray  # of the memory: an index into Storages.KINDS
+    code: np.ndarray  # of the memory: an index into Storages.MEMORIES
     nparts: np.ndarray
     row_bytes: np.ndarray  # bytes per partition
     line: np.ndarray  # of the allocation, or -1
@@ -241,7 +241,7 @@ class StorageTable(NamedTuple):
 class Storages:
     """The storages of a run, as one flat array of integers; reads like a list of StorageInfo."""
 
-    KINDS = (HBM, SBUF, PSUM)
+    MEMORIES = (HBM, SBUF, PSUM)
     CODE = {HBM: 0, SBUF: 1, PSUM: 2}
     WIDTH = len(StorageTable._fields)  # integers a storage, in that order
     _PACK = Struct(f"{WIDTH}q").pack
@@ -252,7 +252,7 @@ class Storages:
 
     def add(
         self,
-        kind: str,
+        memory: str,
         nparts: int,
         row_bytes: int,
         where: int,
@@ -266,7 +266,7 @@ class Storages:
         n = len(data) // self.WIDTH
         data.frombytes(
             self._PACK(
-                self.CODE[kind],
+                self.CODE[memory],
                 nparts,
                 row_bytes,
                 where,
@@ -289,10 +289,10 @@ class Storages:
         if not 0 <= i < len(self):
             raise IndexError(i)
         at = self.WIDTH * i
-        kind, nparts, row, where, node, flags = self.data[at : at + self.WIDTH]
+        memory, nparts, row, where, node, flags = self.data[at : at + self.WIDTH]
         return StorageInfo(
             i,
-            self.KINDS[kind],
+            self.MEMORIES[memory],
             nparts,
             row,
             where,
@@ -309,7 +309,7 @@ class Storages:
 class Instructions(NamedTuple):
     """All instructions of a trace, in program order, as arrays."""
 
-    kind: np.ndarray  # id: an index into Trace.kinds
+    spec: np.ndarray  # id: an index into Trace.op_specs
     line: np.ndarray  # id, or -1
     node: np.ndarray  # loop iteration
 
@@ -323,15 +323,15 @@ class Operands(NamedTuple):
     offset: np.ndarray  # bytes, of the first element ...
     lowest: np.ndarray  # ... and of the lowest that is touched
     write: np.ndarray  # bool; an accumulating instruction reads what it writes as well
-    form: np.ndarray  # index into Trace.forms(): its kind and access pattern
+    operand_spec: np.ndarray  # index into Trace.operand_specs(): its spec and access pattern
 
 
 class Trace:
     """Struct-of-arrays record of the instructions, storages, loops and source lines of a run."""
 
     def __init__(self) -> None:
-        self.kinds: list[OpSpec] = []
-        self._kind_ids: dict[tuple, int] = {}
+        self.op_specs: list[OpSpec] = []
+        self._spec_ids: dict[tuple, int] = {}
         self.storages = Storages()
         self._places: list[tuple[str, int, str]] = []  # by line id: a Where takes long to make
         self._place_ids: dict[tuple[str, int, str], int] = {}
@@ -411,19 +411,19 @@ class Trace:
             strides = tuple([t.strides for t in operands])
         like = ins.like
         if like is None or not outs:
-            kind = self._kind(ins, operands, len(outs))
+            spec = self._spec(ins, operands, len(outs))
         else:
-            form = (ins.accumulate, ins.inplace, x.kind, x.dtype, x.shape, strides)
-            seen = like.seen  # hashing the form would take longer
-            kind = (
+            layout = (ins.accumulate, ins.inplace, x.memory, x.dtype, x.shape, strides)
+            seen = like.seen  # hashing the layout would take longer
+            spec = (
                 seen[1]
-                if seen is not None and seen[0] == form
-                else self._kind_like(ins, operands, len(outs), form)
+                if seen is not None and seen[0] == layout
+                else self._spec_like(ins, operands, len(outs), layout)
             )
         if count == 3:
             rows.frombytes(
                 _PACK3(
-                    kind,
+                    spec,
                     line,
                     node,
                     x.storage.id,
@@ -435,24 +435,24 @@ class Trace:
                 )
             )
         elif count == 2:
-            rows.frombytes(_PACK2(kind, line, node, x.storage.id, x.offset, y.storage.id, y.offset))
+            rows.frombytes(_PACK2(spec, line, node, x.storage.id, x.offset, y.storage.id, y.offset))
         else:
             rows.extend(
-                (kind, line, node, *[v for t in operands for v in (t.storage.id, t.offset)])
+                (spec, line, node, *[v for t in operands for v in (t.storage.id, t.offset)])
             )
 
-    def _kind_like(self, ins: Any, operands: tuple, outs: int, form: tuple) -> int:
-        """Return the id of the kind of an instruction that is like others (Instr.like), in a form
+    def _spec_like(self, ins: Any, operands: tuple, outs: int, layout: tuple) -> int:
+        """Return the id of the spec of an instruction that is like others (Instr.like), in a layout
         in which they were not the last time."""
-        key = (ins.like, *form)
-        got = self._kind_ids.get(key)
+        key = (ins.like, *layout)
+        got = self._spec_ids.get(key)
         if got is None:
-            got = self._kind_ids[key] = self._kind(ins, operands, outs)
-        ins.like.seen = form, got
+            got = self._spec_ids[key] = self._spec(ins, operands, outs)
+        ins.like.seen = layout, got
         return got
 
-    def _kind(self, ins: Any, operands: tuple, outs: int) -> int:
-        """Return the id of a kind by all that makes it."""
+    def _spec(self, ins: Any, operands: tuple, outs: int) -> int:
+        """Return the id of a spec by all that makes it."""
         masked = ins.mask is not None or ins.skips
         numbers = None if ins.engine == "dma" else (fixed(ins.params), fixed(ins.scalars))
         key = (
@@ -462,31 +462,31 @@ class Trace:
             ins.inplace,
             outs,
             masked,
-            ins.form,
+            ins.variant,
             numbers,
-            *[v for t in operands for v in (t.kind, t.dtype.num, t.shape, t.strides)],
+            *[v for t in operands for v in (t.memory, t.dtype.num, t.shape, t.strides)],
         )
-        kind = self._kind_ids.get(key)
-        if kind is None:
-            kind = self._kind_ids[key] = len(self.kinds)
-            self.kinds.append(
+        spec = self._spec_ids.get(key)
+        if spec is None:
+            spec = self._spec_ids[key] = len(self.op_specs)
+            self.op_specs.append(
                 OpSpec(
                     ins.row,
                     ins.engine,
-                    tuple(Pattern(t.kind, t.dtype, t.shape, t.strides) for t in operands),
+                    tuple(Pattern(t.memory, t.dtype, t.shape, t.strides) for t in operands),
                     outs,
                     ins.accumulate,
                     ins.inplace,
-                    ins.form,
+                    ins.variant,
                     masked,
                     numbers,
                 )
             )
-        return kind
+        return spec
 
-    def adding(self, kind: int) -> int:
-        """Return the id of the kind that adds where another one overwrites, or the reverse."""
-        k = self.kinds[kind]
+    def adding(self, spec: int) -> int:
+        """Return the id of the spec that adds where another one overwrites, or the reverse."""
+        k = self.op_specs[spec]
         key = (
             k.row,
             k.engine,
@@ -494,48 +494,54 @@ class Trace:
             k.inplace,
             k.outputs,
             k.masked,
-            k.form,
+            k.variant,
             k.numbers,
-            *[v for p in k.operands for v in (p.kind, p.dtype.num, p.shape, p.strides)],
+            *[v for p in k.operands for v in (p.memory, p.dtype.num, p.shape, p.strides)],
         )
-        other = self._kind_ids.get(key)
+        other = self._spec_ids.get(key)
         if other is None:
-            other = self._kind_ids[key] = len(self.kinds)
-            self.kinds.append(replace(k, accumulate=not k.accumulate))
+            other = self._spec_ids[key] = len(self.op_specs)
+            self.op_specs.append(replace(k, accumulate=not k.accumulate))
         return other
 
     def __len__(self) -> int:
         return len(self.starts)
 
-    def kind_ids(self) -> np.ndarray:
-        """Return the id of each instruction's kind."""
-        return np.array(self.rows, np.int64)[np.array(self.starts, np.int64) + KIND]
+    def spec_ids(self) -> np.ndarray:
+        """Return the id of each instruction's spec."""
+        return np.array(self.rows, np.int64)[np.array(self.starts, np.int64) + SPEC]
 
     def instructions(self) -> Instructions:
-        """Return kind, line and loop iteration of every instruction."""
+        """Return spec, line and loop iteration of every instruction."""
         rows, starts = np.array(self.rows, np.int64), np.array(self.starts, np.int64)
-        return Instructions(rows[starts + KIND], rows[starts + LINE], rows[starts + NODE])
+        return Instructions(rows[starts + SPEC], rows[starts + LINE], rows[starts + NODE])
 
-    def forms(self) -> list[tuple[OpSpec, int, Pattern]]:
-        """Return (kind, number of the operand, access pattern) of all operands of all kinds."""
-        return [(k, n, p) for k in self.kinds for n, p in enumerate(k.operands)]
+    def operand_specs(self) -> list[tuple[OpSpec, int, Pattern]]:
+        """Return (spec, number of the operand, access pattern) of all operands of all specs."""
+        return [(k, n, p) for k in self.op_specs for n, p in enumerate(k.operands)]
 
     def operands(self) -> Operands:
         """Return every access of the run; what passes over a trace know of its layout."""
         rows, starts = np.array(self.rows, np.int64), np.array(self.starts, np.int64)
-        count = np.array([len(k.operands) for k in self.kinds], np.int64)
-        outputs = np.array([k.outputs for k in self.kinds], np.int64)
-        kinds = rows[starts + KIND]
-        each = count[kinds] if len(count) else kinds
+        count = np.array([len(k.operands) for k in self.op_specs], np.int64)
+        outputs = np.array([k.outputs for k in self.op_specs], np.int64)
+        specs = rows[starts + SPEC]
+        each = count[specs] if len(count) else specs
         instr = np.repeat(np.arange(len(starts)), each)
         number = np.arange(len(instr)) - np.repeat(np.cumsum(each) - each, each)
         at = operand_at(starts[instr], number)
-        kinds = kinds[instr]
-        form = (np.cumsum(count) - count)[kinds] + number
-        lowest = np.array([p.lowest() for _, _, p in self.forms()], np.int64)
+        specs = specs[instr]
+        operand_spec = (np.cumsum(count) - count)[specs] + number
+        lowest = np.array([p.lowest() for _, _, p in self.operand_specs()], np.int64)
         offset = rows[at + 1]
         return Operands(
-            instr, number, rows[at], offset, offset + lowest[form], number < outputs[kinds], form
+            instr,
+            number,
+            rows[at],
+            offset,
+            offset + lowest[operand_spec],
+            number < outputs[specs],
+            operand_spec,
         )
 
     def below(self, node: int) -> np.ndarray:
@@ -547,17 +553,17 @@ class Trace:
         return inside[self.instructions().node]
 
     def __iter__(self) -> Iterator[tuple[OpSpec, int, int, list[tuple[int, int]]]]:
-        """Yield (kind, line, node, [(storage, byte offset) of each operand])."""
-        rows, kinds = self.rows, self.kinds
+        """Yield (spec, line, node, [(storage, byte offset) of each operand])."""
+        rows, specs = self.rows, self.op_specs
         for s in self.starts:
-            kind = kinds[rows[s + KIND]]
-            ops = rows[s + HEAD : operand_at(s, len(kind.operands))]
-            yield (kind, rows[s + LINE], rows[s + NODE], list(zip(ops[::OPERAND], ops[1::OPERAND])))
+            spec = specs[rows[s + SPEC]]
+            ops = rows[s + HEAD : operand_at(s, len(spec.operands))]
+            yield (spec, rows[s + LINE], rows[s + NODE], list(zip(ops[::OPERAND], ops[1::OPERAND])))
 
     def counts(self) -> Counter:
-        """Return the number of instructions by kind id."""
-        count = np.bincount(self.kind_ids(), minlength=len(self.kinds)).tolist()
-        return Counter({kind: n for kind, n in enumerate(count) if n})
+        """Return the number of instructions by spec id."""
+        count = np.bincount(self.spec_ids(), minlength=len(self.op_specs)).tolist()
+        return Counter({spec: n for spec, n in enumerate(count) if n})
 
     def path(self, node: int) -> list[tuple[int, int]]:
         """Return [(loop, iteration)] of a node, outermost first."""

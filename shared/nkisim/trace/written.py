@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .geometry import Geometry
-from .trace import KIND, NODE, Pattern, Trace, operand_at
+from .trace import NODE, SPEC, Pattern, Trace, operand_at
 
 
 def written(trace: Trace, tile: Any) -> bool:
@@ -15,13 +15,13 @@ def written(trace: Trace, tile: Any) -> bool:
     or in loops inside of that, which have higher numbers: no others are looked at.
     """
     storage, rows, geometry = tile.storage, trace.rows, Geometry()
-    mine = Pattern(tile.kind, tile.dtype, tile.shape, tile.strides)
+    mine = Pattern(tile.memory, tile.dtype, tile.shape, tile.strides)
     lowest = tile.offset + mine.lowest()
     for start in reversed(trace.starts):
         if rows[start + NODE] < storage.node:
             break
-        kind = trace.kinds[rows[start + KIND]]
-        for n, other in enumerate(kind.operands[: kind.outputs]):
+        spec = trace.op_specs[rows[start + SPEC]]
+        for n, other in enumerate(spec.operands[: spec.outputs]):
             at = operand_at(start, n)
             if rows[at] == storage.id and geometry.overlap(
                 geometry.id(mine), geometry.id(other), rows[at + 1] + other.lowest() - lowest

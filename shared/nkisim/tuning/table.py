@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .space import shown
 
 if TYPE_CHECKING:
+    from .sweep import Prediction
     from .tune import Row, Tuning
 
+#: candidates whose predictions differ by less are as fast as each other for all anybody knows
+TIE = 0.02
 _NAMED = 6  # candidates that a sentence names
 
 
@@ -39,8 +45,6 @@ def table(tuning: Tuning, most: int) -> str:
             "",
             *_advice(tuning),
         ]
-    from .tune import reasons
-
     for text, names in reasons(tuning.refused):
         shown_names = "; ".join(names[:_NAMED]) + (
             f"; {len(names) - _NAMED} more" if len(names) > _NAMED else ""
@@ -112,8 +116,6 @@ def _grid(tuning: Tuning, rows: list[Row]) -> list[str]:
 
 def _advice(tuning: Tuning) -> list[str]:
     """Return what to take, against what is there now, and what is as good for all we know."""
-    from .tune import TIE
-
     best = tuning.best
     if best is None:
         return ["None of those that were run is right."]
@@ -158,3 +160,17 @@ def _advice(tuning: Tuning) -> list[str]:
             f"{q.transfers:,} transfers): what a model leaves out grows with that"
         )
     return lines
+
+
+def reasons(refused: Sequence[Prediction]) -> list[tuple[str, list[str]]]:
+    """Return [(reason, candidates)] of those that are refused, the most frequent reason first.
+
+    A kernel's own sentence has the numbers of its candidate in it; they count as one reason.
+    """
+    refusals: Counter[str] = Counter()
+    texts: dict[str, tuple[str, list[str]]] = {}
+    for p in refused:
+        text = re.sub(r"\d+", "#", p.refused)
+        refusals[text] += 1
+        texts.setdefault(text, (p.refused, []))[1].append(str(p.candidate))
+    return [texts[text] for text, _ in refusals.most_common()]

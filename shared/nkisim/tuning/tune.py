@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import fail
-from ..simulation.error_bands import NOBODY_KNOWS
+from ..simulation.error_bands import UNKNOWN_BAND
 from . import plot, space
 from .space import Candidate, shown
 from .sweep import Job, Prediction, sweep
+from .table import TIE, table
 from .verify import Verdict, verify
 
 #: candidates that are run with arithmetic, unless the caller wants another number
 BEST = 5
-#: candidates whose predictions differ by less are as fast as each other for all anybody knows
-TIE = 0.02
 
 
 @dataclass
@@ -140,8 +137,6 @@ class Tuning:
 
     def table(self, most: int = 20) -> str:
         """Return the result as text: the Pareto front and the fastest, at most `most` rows."""
-        from .table import table
-
         return table(self, most)
 
     def save_svg(self, path: str | Path) -> None:
@@ -254,7 +249,7 @@ def _mark(rows: Sequence[Row]) -> None:
     fastest = rows[0].prediction
     for row in rows:
         error = max(
-            NOBODY_KNOWS if p.error_pct is None else p.error_pct for p in (fastest, row.prediction)
+            UNKNOWN_BAND if p.error_pct is None else p.error_pct for p in (fastest, row.prediction)
         )
         row.alike = row.prediction.us <= fastest.us * (1 + error / 100)
 
@@ -278,17 +273,3 @@ def _unused(predictions: Sequence[Prediction], names: Sequence[str]) -> list[str
                 "kernel use it?"
             )
     return out
-
-
-def reasons(refused: Sequence[Prediction]) -> list[tuple[str, list[str]]]:
-    """Return [(reason, candidates)] of those that are refused, the most frequent reason first.
-
-    A kernel's own sentence has the numbers of its candidate in it; they count as one reason.
-    """
-    kinds: Counter[str] = Counter()
-    texts: dict[str, tuple[str, list[str]]] = {}
-    for p in refused:
-        kind = re.sub(r"\d+", "#", p.refused)
-        kinds[kind] += 1
-        texts.setdefault(kind, (p.refused, []))[1].append(str(p.candidate))
-    return [texts[kind] for kind, _ in kinds.most_common()]

@@ -94,7 +94,7 @@ class Allowed:
     @classmethod
     def of(cls, trace: Trace) -> Allowed:
         """Return what the record of a run allows: its longest sum, its coarsest dtype."""
-        unit = max((_unit(p.dtype) for k in trace.kinds for p in k.operands), default=U_SUM)
+        unit = max((_unit(p.dtype) for k in trace.op_specs for p in k.operands), default=U_SUM)
         sums = SAFETY * U_SUM * math.sqrt(_longest_sum(trace))
         return cls(2 * ROUNDINGS * unit, sums + 2 * ROUNDINGS * unit)
 
@@ -109,20 +109,20 @@ def _unit(dtype: np.dtype) -> float:
 
 def _longest_sum(trace: Trace) -> int:
     """Return about how many terms the longest sum has: of one tile, or of one PSUM result."""
-    kinds = trace.instructions().kind
+    specs = trace.instructions().spec
     widest = max(
-        (p.elements // max(1, p.shape[0]) for k in trace.kinds for p in k.operands), default=1
+        (p.elements // max(1, p.shape[0]) for k in trace.op_specs for p in k.operands), default=1
     )
-    adds = np.array([k.accumulate for k in trace.kinds], bool)
-    depth = np.array([k.operands[-1].shape[0] if k.accumulate else 0 for k in trace.kinds])
+    adds = np.array([k.accumulate for k in trace.op_specs], bool)
+    depth = np.array([k.operands[-1].shape[0] if k.accumulate else 0 for k in trace.op_specs])
     if not adds.any():
         return max(1, widest)
-    every = trace.operands()
-    mine = (every.number == 0) & adds[kinds[every.instr]]
+    accesses = trace.operands()
+    mine = (accesses.number == 0) & adds[specs[accesses.instr]]
     _, place = np.unique(
-        np.stack([every.storage[mine], every.offset[mine]]), axis=1, return_inverse=True
+        np.stack([accesses.storage[mine], accesses.offset[mine]]), axis=1, return_inverse=True
     )
-    return max(widest, int(np.bincount(place.ravel(), depth[kinds[every.instr[mine]]]).max()))
+    return max(widest, int(np.bincount(place.ravel(), depth[specs[accesses.instr[mine]]]).max()))
 
 
 def differs(outputs: Any, others: Any, allowed: Allowed) -> str:

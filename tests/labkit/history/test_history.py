@@ -93,7 +93,7 @@ def survive(results: Path, server, at: Server, start) -> int:
     try:
         with pytest.raises(Away):
             queue.send(results, at, kill_after_some)
-        # the server had taken a batch of which it could not say so: it comes again
+        # the server took a batch but could not say so: the batch comes again
         lines = results.with_suffix(".sent").read_text().splitlines()
         results.with_suffix(".sent").write_text("\n".join(lines[:-50]) + "\n")
         server.start()

@@ -151,7 +151,7 @@ def test_two_runs_of_one_student_follow_each_other(desk):
     assert sorted(desk.ids()) == ["g0", "h0"]
 
 
-def test_a_run_that_was_fetched_while_somebody_waited_for_its_end_has_ended(tmp_path):
+def test_a_run_that_was_fetched_while_someone_waited_for_its_end_has_ended(tmp_path):
     run = describe(tmp_path / "gone")
     assert (run["state"], run["done"], run["key"]) == ("ended", None, None)
 

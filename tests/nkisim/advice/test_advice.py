@@ -352,7 +352,7 @@ def test_halves_move_the_same_bytes_and_as_many_again_instructions():
             x.nbytes
             for k, x in enumerate(plan.transfers)
             if x
-            for _ in range(int((plan.deps.kind == k).sum()))
+            for _ in range(int((plan.deps.spec == k).sum()))
         )
         == 3 * 4 * P * 200
     )

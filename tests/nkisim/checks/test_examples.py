@@ -1,6 +1,6 @@
 """The catalogue of mistakes: each is named, with its line; the kernel without it is clean.
 
-It is data/examples, of which `explain` shows the first of each rule and dialect.
+They are in data/examples; `explain` shows the first of each rule and dialect.
 """
 
 from __future__ import annotations

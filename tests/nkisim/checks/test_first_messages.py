@@ -169,7 +169,7 @@ nl.store(out, nl.add(t, u))
         of_products(),
     ),
     Row(
-        "+= into PSUM that nobody has set",
+        "+= into PSUM that no one has set",
         of_products(inside=ZEROS.replace("zeros", "ndarray")),
         "NKI-U03",
         ("never set", "nl.zeros"),
@@ -315,7 +315,7 @@ def test_a_negative_index_counts_from_the_end_as_in_python(said):
 
 
 def test_rows_that_a_mask_leaves_out_are_not_missed(said):
-    """The pattern of AWS's tutorial of RMSNorm: a tile of which the last rows do not exist."""
+    """The pattern of AWS's tutorial of RMSNorm: a tile whose last rows do not exist."""
     body = """
 i, c = nl.arange(128)[:, None], nl.arange(512)[None, :]
 t = nl.load(a[i, c], mask=i < 100)

@@ -114,7 +114,7 @@ def test_loads_of_other_elements_are_not_one_load():
 
     prof = nkisim.profile(kernel, X, target="trn2")
     done = prof.schedule.trace
-    assert sum(n for k, n in done.counts().items() if done.kinds[k].engine == "dma") == 4
+    assert sum(n for k, n in done.counts().items() if done.op_specs[k].engine == "dma") == 4
 
 
 # -- accumulator registers: who reads a sum out waits for all of it --------------------------------
@@ -181,5 +181,5 @@ def test_sums_that_begin_by_themselves_wait_for_none():
         WIDE,
         target="trn2",
     )
-    forms = [k.form.registers for k in prof.trace.kinds if k.row.name == "activation"]
+    forms = [k.variant.registers for k in prof.trace.op_specs if k.row.name == "activation"]
     assert set(forms) == {1}

@@ -1,4 +1,4 @@
-"""Undefined elements: read and dropped they are nobody's business, in an output they are a bug."""
+"""Undefined elements: read and dropped they are no one's business, in an output they are a bug."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def hbm(*shape, dtype=np.float32, buffer=nl.shared_hbm):
 
 
 def half(x, upto, dtype=np.float32):
-    """Return a tile of 16 columns of which the first `upto` are loaded."""
+    """Return a tile of 16 columns; the first `upto` are loaded."""
     t = nl.ndarray((128, 16), dtype)
     t[:, 0:upto] = nl.load(x[:, 0:upto])
     return t
@@ -338,7 +338,7 @@ def test_rows_that_are_scattered():
 
 @nki.jit
 def added(x, rows, first, chosen):
-    """Add to rows of an output, of which the first ones were set."""
+    """Add to rows of an output whose first ones were set."""
     out, f = hbm(128, 16), nl.arange(16)[None, :]
     nl.store(out[0:first], 0)
     if chosen:

@@ -74,7 +74,7 @@ STRUCTURE = {
         "2 * PACK *": "a multiply-add is two",
         "for p in srcs) < 2": "two inputs",
         "n % 2 == 0": "AWS: N even",
-        "2 if kind.form.double_row": "a double row has two rows",
+        "2 if spec.variant.double_row": "a double row has two rows",
         "Flops(2 *": "a multiply-add is two operations",
         "_in(kind) / 3": "a triple is three",
     },

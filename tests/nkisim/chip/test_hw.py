@@ -81,7 +81,7 @@ def test_a_core_takes_all_its_facts_and_no_others(change, said):
         make_core("x", 9, (), calibrated=False, facts=facts, timing=timing)
 
 
-def test_nobody_asks_for_the_number_of_a_generation():
+def test_no_one_asks_for_the_number_of_a_generation():
     """What differs between generations is a feature with a name; the number is for people."""
     asked = [
         f"{path.relative_to(HOME)}:{number}"

@@ -41,7 +41,7 @@ def nothing_kept():
 
 @pytest.fixture
 def full_of_garbage(monkeypatch):
-    """Let memory that nobody fills hold a pattern that is neither poison nor zero."""
+    """Let memory that no one fills hold a pattern that is neither poison nor zero."""
     room = pages.room
 
     def dirty(size):
@@ -295,7 +295,7 @@ def test_a_tile_is_transposed():
 
 @nki.jit
 def two_products(a, b, again):
-    """a.T @ b, twice or as often as wished, in tiles of which every kind is made."""
+    """a.T @ b, twice or as often as wished, in tiles of every kind."""
     out = nl.ndarray((128, 512), dtype=a.dtype, buffer=nl.shared_hbm)
     between = nl.ndarray((128, 512), dtype=a.dtype, buffer=nl.hbm)
     left, right = nl.load(a), nl.load(b)

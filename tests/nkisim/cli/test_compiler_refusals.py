@@ -210,7 +210,7 @@ def test_outputs_lie_in_shared_hbm(monkeypatch):
     assert "NKI-R07" not in {id for id, _ in said(output_in, X, nl.hbm)}
 
 
-# -- the first mistakes of somebody who comes from the older dialect -------------------------------
+# -- the first mistakes of someone who comes from the older dialect -------------------------------
 
 
 @nki.jit

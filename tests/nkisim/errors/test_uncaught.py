@@ -1,4 +1,4 @@
-"""An error that nobody catches: in a script, in a notebook, in what prints exceptions."""
+"""An error that no one catches: in a script, in a notebook, in what prints exceptions."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_bn_aggr_costs_its_triples(target):
             return out
 
         run = nkisim.run(kernel, np.ones((128, 3 * triples), np.float32), target=target)
-        (kind,) = (k for k in run.trace.kinds if k.row.name == "bn_aggr")
+        (kind,) = (k for k in run.trace.op_specs if k.row.name == "bn_aggr")
         return kind.row.cost(kind, hw.get(target), "vector")
 
     assert cycles(10) == pytest.approx(10 * cycles(1))

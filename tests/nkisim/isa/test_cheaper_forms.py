@@ -17,7 +17,8 @@ import pytest
 from nkisim.chip import dtypes, hw, ops
 from nkisim.chip.memory import HBM, PSUM, SBUF
 from nkisim.errors.rules import RULES
-from nkisim.isa.forms import (
+from nkisim.isa.table import DMA, ROWS, Row
+from nkisim.isa.variants import (
     PLAIN,
     Access,
     Activation,
@@ -27,7 +28,6 @@ from nkisim.isa.forms import (
     Ops,
     Reduction,
 )
-from nkisim.isa.table import DMA, ROWS, Row
 from nkisim.language.nki import isa as _all_rows  # noqa: F401 (rows of this dialect alone)
 from nkisim.timing.cost import transfer
 from nkisim.trace.trace import OpSpec, Pattern

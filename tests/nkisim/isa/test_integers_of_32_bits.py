@@ -46,7 +46,7 @@ def run(a, b, op, dtype, buffer=None, engine=None):
         return out
 
     got = nkisim.run(kernel, a, b, target="trn2")
-    engines = {k.engine for k in got.trace.kinds if k.row.name == "tensor_tensor"}
+    engines = {k.engine for k in got.trace.op_specs if k.row.name == "tensor_tensor"}
     return got.outputs, engines.pop()
 
 

@@ -195,7 +195,7 @@ def test_the_record_is_the_same(wide):
         records.append(
             (
                 list(r.trace.rows),
-                [repr(k) for k in r.trace.kinds],
+                [repr(k) for k in r.trace.op_specs],
                 list(r.trace.storages.data),
                 r.hbm_write_bytes,
             )

@@ -31,7 +31,7 @@ FEW = ("none", "partition", "free", "both")  # masks for dtypes other than the u
 
 def dtypes_of(spec: Spec) -> tuple[np.dtype, ...]:
     """Return the dtypes that the tiles of a spec may have, the usual one first."""
-    reads = [o for o in spec.operands if o.role == READ and o.form is not VECTOR]
+    reads = [o for o in spec.operands if o.role == READ and o.takes is not VECTOR]
     found = spec.dtypes or members(reads[0].dtypes if reads else "any")
     return tuple(d for d in found if any(s.fits(d) for s in spec.samples))
 

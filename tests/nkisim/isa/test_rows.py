@@ -114,7 +114,7 @@ def test_a_copy_that_adds_reads_its_destination():
     got, (x,) = run(adds_into_one_place, (8, 4))
     np.testing.assert_allclose(got.outputs, 3 * x, rtol=1e-6)
     assert [f.id for f in got.findings if f.severity != "note"] == []
-    kind = next(k for k in got.trace.kinds if k.adds)
+    kind = next(k for k in got.trace.op_specs if k.adds)
     assert kind.read_bytes == kind.write_bytes == x.nbytes
     with pytest.raises(NkiError, match="NKI-L04"):
         run(writes_into_one_place, (8, 4))
@@ -332,7 +332,7 @@ def test_gpsimd_touches_no_psum():
     got, _ = run(kernel, (4, 4))
     assert (got.outputs == np.tril(np.add.outer(np.arange(4), np.arange(4)))).all()
     assert not any(
-        p.kind == "psum" for k in got.trace.kinds if k.engine == "gpsimd" for p in k.operands
+        p.memory == "psum" for k in got.trace.op_specs if k.engine == "gpsimd" for p in k.operands
     )
     assert got.instructions["tensor_copy"] == 2  # into PSUM, and out of it again
 

@@ -65,8 +65,8 @@ def values(trace, inputs):
             continue
         read = tuple(v.tobytes() for v in srcs)
         for n, out in enumerate(outs):
-            out[...] = known.setdefault((kind.row.name, kind.form, read, n), len(known))
-    return [memory[s.id] for s in trace.storages if s.kind == "hbm" and not s.readonly]
+            out[...] = known.setdefault((kind.row.name, kind.variant, read, n), len(known))
+    return [memory[s.id] for s in trace.storages if s.memory == "hbm" and not s.readonly]
 
 
 CASES = {

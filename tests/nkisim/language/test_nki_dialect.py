@@ -225,7 +225,7 @@ def test_a_core_reads_what_the_other_has_stored():
         np.testing.assert_allclose(through_hbm[2](x, barrier), np.exp(x), rtol=1e-5)
 
 
-def test_a_wait_that_nobody_answers_is_seen():
+def test_a_wait_that_no_one_answers_is_seen():
     @nki.jit
     def alone(x):
         if nl.program_id(0) == 0:

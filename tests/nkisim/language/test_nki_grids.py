@@ -144,7 +144,7 @@ def test_the_last_tiles_on_chip_have_room_for_whole_ones():
         nkisim.run(nki.jit(kernel), X.copy(), 9_000)
 
 
-def test_what_nobody_wrote_of_a_grid_is_found():
+def test_what_no_one_wrote_of_a_grid_is_found():
     @nki.jit
     def kernel(x):
         out = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)

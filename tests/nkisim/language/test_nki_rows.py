@@ -342,7 +342,7 @@ def test_a_product_of_quantized_tiles(name, small, e_max, rows):
 
 @pytest.mark.parametrize("filled", [True, False])
 def test_packed_tiles_are_defined_by_what_writes_them(filled):
-    """Twins: a tile that quantize_mx fills from a loaded one, and from one of which half was."""
+    """Twins: a tile that quantize_mx fills from a loaded one, and from one that is half loaded."""
 
     @nki.jit
     def kernel(x):

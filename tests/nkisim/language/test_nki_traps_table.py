@@ -213,7 +213,7 @@ TRAPS: dict[int, tuple[str, object]] = {
     45: (
         "fresh memory: NaN and 4 in AWS's simulator, leftovers on the chip",
         [
-            (TIME, "test_what_nobody_wrote_is_seen_when_it_is_used"),
+            (TIME, "test_what_no_one_wrote_is_seen_when_it_is_used"),
             (OWN, "test_garbage_times_zero_is_garbage"),
         ],
     ),

@@ -493,7 +493,7 @@ def reduction_into_zeros(x):
 
 @nki.jit
 def reduction_into_free_zeros(x):
-    """Zeros in PSUM cost nothing until somebody reads them."""
+    """Zeros in PSUM cost nothing until someone reads them."""
     out = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.shared_hbm)
     top = nl.zeros((128, 8), dtype=nl.float32, buffer=nl.psum)
     for i in nl.affine_range(12):
@@ -522,4 +522,4 @@ def test_loop_reduce_issues_the_same_with_and_without_data(kernel, expected):
     for every in (False, True):
         timed = launch(kernel, (x,), {}, compute=False, every_iteration=every).trace
         assert (timed.rows, timed.storages.data) == (computed.rows, computed.storages.data)
-        assert timed.kinds == computed.kinds
+        assert timed.op_specs == computed.op_specs

@@ -54,7 +54,7 @@ def steps(a, program):
             tiles[i][...] = clip(nisa.tensor_tensor(tiles[j], sums[k % 3], op=nl.add), a.dtype)
         elif what == "halves":
             tiles[i][:, 0 : P // 2] = clip(sums[j % 3, :, P // 2 : P], a.dtype)
-        elif what == "part":  # the other columns of a tile that nobody has written
+        elif what == "part":  # the other columns of a tile that no one has written
             tile = nl.ndarray((P, P), dtype=a.dtype, buffer=nl.sbuf)
             tile[:, 2:P] = clip(sums[j % 3, :, 2:P], a.dtype)
             nl.store(out[i, :, 2:P], value=tile[:, 2:P])

@@ -32,7 +32,7 @@ def rewritten_operand(a, b):
 
 @nki.jit
 def rewritten_half(a, b):
-    """As above, but the operands are halves of one tile, of which the other one is changed."""
+    """As above, but the operands are halves of one tile, and the other half is changed."""
     out = nl.ndarray((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
     acc = nl.zeros((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.psum)
     both = nl.ndarray((b.shape[0], 2, b.shape[1]), dtype=b.dtype, buffer=nl.sbuf)

@@ -116,7 +116,7 @@ def test_what_else_asks_for_an_iterator_is_none(function):
     assert loop.statement is False
 
 
-def test_a_for_statement_of_a_generator_hands_iterations_to_somebody_unknown():
+def test_a_for_statement_of_a_generator_hands_iterations_to_someone_unknown():
     loop = Loop()
 
     def generator():

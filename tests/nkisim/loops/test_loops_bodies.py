@@ -421,7 +421,7 @@ def new_sum_each_time(acc, slots, a, b):
         own += nisa.nc_matmul(left, nl.load(b[k * P : (k + 1) * P]))
 
 
-def tile_nobody_uses(acc, slots, a, b):
+def tile_no_one_uses(acc, slots, a, b):
     for k in nl.affine_range(4):
         tile = nl.ndarray((P, 8), dtype=b.dtype, buffer=nl.sbuf)
         acc += nisa.nc_matmul(nl.load(a[k * P : (k + 1) * P]), nl.load(b[k * P : (k + 1) * P]))
@@ -485,7 +485,7 @@ BODIES = [
     tile_that_is_turned,
     tile_of_an_outer_loop,
     new_sum_each_time,
-    tile_nobody_uses,
+    tile_no_one_uses,
     tile_read_afterwards,
     a_part_of_a_view,
     two_products_of_one_sum,
@@ -510,7 +510,7 @@ def test_what_another_iteration_writes_is_not_read_too_early(executed, body):
 
 
 def test_an_input_that_is_written_later_is_read_before():
-    """What waits for the nest's loads is computed before somebody writes where they come from."""
+    """What waits for the nest's loads is computed before someone writes where they come from."""
 
     @nki.jit
     def kernel(a, b):

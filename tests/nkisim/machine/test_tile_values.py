@@ -35,7 +35,7 @@ def two_products(a, b):
 
 
 def names(prof):
-    return [prof.trace.kinds[k].row.name for k in prof.timeline.kind]
+    return [prof.trace.op_specs[k].row.name for k in prof.timeline.spec]
 
 
 def test_each_instruction_has_the_values_that_it_wrote():
@@ -103,7 +103,7 @@ def test_there_is_an_end_to_it():
     assert len(kept.rows) == 5 and not kept.complete and len(run.trace) > 5
 
 
-def test_nothing_is_kept_without_arithmetic_or_when_nobody_asks(tmp_path):
+def test_nothing_is_kept_without_arithmetic_or_when_no_one_asks(tmp_path):
     a = np.ones((128, 64), np.float32)
     for more in ({"compute": False, "tile_values": True}, {}):
         prof = profile(halve_and_root, a, target="trn2", **more)
@@ -132,7 +132,7 @@ def test_values_follow_their_instructions_through_what_a_compiler_changes():
     x = np.ones((128, 8), np.float32)
     for compiler in (("reorder",), ("reorder", "hoist")):
         prof = profile(twice, x, target="trn2", tile_values=True, compiler=compiler)
-        names = [prof.trace.kinds[k].row.name for k in prof.trace.kind_ids()]
+        names = [prof.trace.op_specs[k].row.name for k in prof.trace.spec_ids()]
         rows = prof.tile_values.rows
         assert len(names) == 6 - ("hoist" in compiler)
         assert [r["max"] for r in rows if names[r["instr"]] == "tensor_scalar"] == [2, 3]

@@ -156,11 +156,11 @@ def _differences(
 
 def out_of_reach(trace: Any) -> Iterator[str]:
     """Say where an engine touches a memory that it cannot reach (2.0, Placement)."""
-    for kind in trace.kinds:
-        memories = {p.kind for p in kind.operands}
+    for kind in trace.op_specs:
+        memories = {p.memory for p in kind.operands}
         if kind.engine == "gpsimd" and "psum" in memories:
             yield f"{kind.row.name} runs on GpSimd, which cannot touch PSUM"
-        if kind.engine == "tensor" and "psum" in {p.kind for p in kind.operands[kind.outputs :]}:
+        if kind.engine == "tensor" and "psum" in {p.memory for p in kind.operands[kind.outputs :]}:
             yield f"{kind.row.name} runs on the Tensor Engine, which reads SBUF only"
 
 
@@ -174,7 +174,7 @@ def record(trace: Any) -> list:
             kind.outputs,
             kind.accumulate,
             kind.inplace,
-            kind.form,
+            kind.variant,
             ops,
         )
         for kind, _, _, ops in trace

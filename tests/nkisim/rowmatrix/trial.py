@@ -91,7 +91,7 @@ class Trial:
         if operand.name in self.spec.takes:
             return self._turned(self.spec.takes[operand.name])
         kinds = members(operand.dtypes)
-        if operand.form is VECTOR:
+        if operand.takes is VECTOR:
             return kinds[0]
         if operand.role != READ and not self.spec.result and self.asked is not None:
             return self.asked
@@ -104,7 +104,7 @@ class Trial:
         name, shape = operand.name, self.grid
         if name in self.spec.shapes:
             shape = self.spec.shapes[name](self.grid)
-        elif operand.form is VECTOR:
+        elif operand.takes is VECTOR:
             shape = (self.grid[0], 1)
         dtype = self._dtype_of(operand)
         how = self.sample.fill.get(name, "bits" if name == "predicate" else "plain")

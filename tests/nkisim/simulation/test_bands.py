@@ -72,7 +72,7 @@ def test_a_record_is_told_the_error_of_other_families():
     ]
     assert {n["family"] for n in neighbours([*rest, *mine])} == {*"abcd", "m"}
     kept = held([*rest, *mine])
-    assert kept["records"] == 6 and kept["within"] == 5  # m3 was told that nobody knows
+    assert kept["records"] == 6 and kept["within"] == 5  # m3 was told that no one knows
     assert kept["within_pct"] == pytest.approx(90.0)
 
 
@@ -115,7 +115,7 @@ def told(kernel, *args, target="trn2", tiles=16):
     return nkisim.profile(kernel, x, *args, compute=False, target=target).trust
 
 
-def test_kernels_that_are_like_none_that_was_measured_are_told_that_nobody_knows():
+def test_kernels_that_are_like_none_that_was_measured_are_told_that_no_one_knows():
     """They were told ±6 %, "like 165 kernels of all kinds": less than any other kind."""
     assert "iota on gpsimd" in told(counted, 4).unknown
     assert "Scalar-Engine-bound" in told(exponentials, 12).unknown

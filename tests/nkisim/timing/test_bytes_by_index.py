@@ -94,7 +94,9 @@ def test_a_scatter_takes_the_engines_of_its_partitions():
         return x
 
     prof = nkisim.profile(one_row, X, AT[:1], V[:1], target="trn2", compute=False)
-    engines = [t.engines for k, t in zip(prof.trace.kinds, prof.schedule.transfers) if k.scatters]
+    engines = [
+        t.engines for k, t in zip(prof.trace.op_specs, prof.schedule.transfers) if k.scatters
+    ]
     assert engines == [1]
 
 

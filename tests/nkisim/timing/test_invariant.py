@@ -83,7 +83,7 @@ def test_what_an_iteration_changes_is_not():
 
 
 def test_results_are_read_where_they_are_computed():
-    """Whoever used a product of its own reads the first one, which nobody else writes."""
+    """Whoever used a product of its own reads the first one, which no one else writes."""
     trace = launch(
         scaled, (ones(128, 64), ones(8, 128, 64)), {}, target="trn2", compute=False
     ).trace
@@ -126,7 +126,7 @@ def numbered(a, b):
 
 @nki.jit
 def by_turns(a, b):
-    """Four products, of which each is computed in two iterations out of eight."""
+    """Four products; each is computed in two iterations out of eight."""
     out = nl.ndarray((8, 128, 64), dtype=a.dtype, buffer=nl.shared_hbm)
     x, numbers = nl.load(a), iter([1.0, 2.0, 3.0, 4.0] * 2)
     for i in nl.affine_range(8):
@@ -167,7 +167,7 @@ def test_a_broadcast_row_is_read_out_of_psum_if_a_bank_holds_it(columns, product
     assert len(engines(prof, "partition_broadcast")) == max(1, columns // 512)
     assert len(engines(prof, "tensor_copy")) == copies
     (operands,) = {
-        tuple(p.kind for p in k.operands) for k, *_ in prof.trace if k.row.name == "tensor_tensor"
+        tuple(p.memory for p in k.operands) for k, *_ in prof.trace if k.row.name == "tensor_tensor"
     }
     assert operands == ("sbuf", "sbuf", "sbuf" if copies else "psum")
 

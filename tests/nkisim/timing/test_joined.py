@@ -1,4 +1,4 @@
-"""Loops of which a part becomes one instruction: drains of PSUM, sums that begin at zero."""
+"""Loops whose parts become one instruction: drains of PSUM, sums that begin at zero."""
 
 from __future__ import annotations
 

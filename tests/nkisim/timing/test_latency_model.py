@@ -75,7 +75,7 @@ def test_an_engine_runs_one_instruction_at_a_time(case, target):
     for e in range(4):
         mine = np.flatnonzero(tl.engine == e)
         mine = mine[np.argsort(tl.start_us[mine])]
-        busy = np.array([plan.works[plan.deps.kind[i]].interval_us for i in mine])
+        busy = np.array([plan.works[plan.deps.spec[i]].interval_us for i in mine])
         assert (tl.start_us[mine][1:] >= (tl.start_us[mine] + busy)[:-1] - 1e-9).all()
     segments = tl.dma_segments
     for e in range(16):

@@ -30,7 +30,7 @@ def interval(prof, name):
     """Return how long one instruction of a name keeps its engine, in microseconds."""
     (us,) = {
         round(w.interval_us, 6)
-        for k, w in zip(prof.trace.kinds, prof.schedule.works)
+        for k, w in zip(prof.trace.op_specs, prof.schedule.works)
         if k.row.name == name and w is not None
     }
     return us
@@ -277,7 +277,7 @@ def test_the_tiles_of_such_transposes_have_their_shape():
 
     prof = predict(turned, ones(64, 128))
     every = [prof.trace.storages[s] for s in range(len(prof.trace.storages))]
-    assert {(s.kind, s.nparts, s.row_bytes) for s in every if s.kind != "hbm"} == {
+    assert {(s.memory, s.nparts, s.row_bytes) for s in every if s.memory != "hbm"} == {
         ("sbuf", 64, 512),
         ("psum", 128, 256),
         ("sbuf", 128, 256),

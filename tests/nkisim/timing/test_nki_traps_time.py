@@ -32,7 +32,7 @@ def test_the_first_write_counts_place_by_place():
     np.testing.assert_allclose(through(body, x), want, rtol=1e-4, atol=1e-5)
 
 
-def test_what_nobody_wrote_is_seen_when_it_is_used():
+def test_what_no_one_wrote_is_seen_when_it_is_used():
     refused("NKI-U01", lambda x: nl.exp(nl.ndarray((4, 4), dtype=nl.float32)), array(4, 4))
 
 

@@ -73,7 +73,7 @@ def test_a_load_is_as_far_ahead_as_it_is_taken_to_need():
         assert plan.issue[load] >= plan.end[before]
     needs = t.compiler_load_us + 8 * 65536 / t.compiler_load_gbps / 1e3
     matmul = next(
-        w.interval_us for k, w in zip(prof.trace.kinds, plan.works) if k.row.name == "nc_matmul"
+        w.interval_us for k, w in zip(prof.trace.op_specs, plan.works) if k.row.name == "nc_matmul"
     )
     kinds = [k.row.name for k, *_ in prof.trace]
     for before, load in zip(*plan.deps.leads):
@@ -198,7 +198,7 @@ def test_loads_are_triggered_in_the_order_of_their_use():
         assert (prof.schedule.issue[a] > prof.schedule.issue[b]) == swapped
 
 
-# steps that add up, load into tiles that nobody reads, and what makes tile 0 be used earlier
+# steps that add up, load into tiles that no one reads, and what makes tile 0 be used earlier
 @pytest.mark.parametrize(
     "steps, more",
     [
@@ -207,7 +207,7 @@ def test_loads_are_triggered_in_the_order_of_their_use():
         (("add 2 1", "load 1", "part 2", "load 2"), "add 0 0"),
     ],
 )
-def test_a_load_that_nobody_uses_comes_after_those_that_are_used(steps, more):
+def test_a_load_that_no_one_uses_comes_after_those_that_are_used(steps, more):
     """It kept its place in the program: there it waited for memory, and what is used for it. With
     one instruction more, whose operands so came first, kernels were 14 to 18 % faster."""
 

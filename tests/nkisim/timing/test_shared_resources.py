@@ -68,6 +68,6 @@ def test_vector_and_scalar_engine_exclude_each_other_in_a_bank_of_trn2(same):
     tl, plan = prof.timeline, prof.schedule
     dve, act = (int(np.flatnonzero(tl.engine == ENGINES.index(e))[0]) for e in ("vector", "scalar"))
     first, then = sorted((dve, act), key=lambda i: tl.start_us[i])
-    busy = plan.works[tl.kind[first]].interval_us
+    busy = plan.works[tl.spec[first]].interval_us
     apart = tl.start_us[then] >= tl.start_us[first] + busy - 1e-9
     assert apart == same

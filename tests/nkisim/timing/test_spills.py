@@ -115,7 +115,7 @@ def test_a_spilled_tile_takes_its_own_bytes_of_hbm():
     stored = 0
     for kind, _, _, operands in plan.trace:
         for pattern, (storage, _) in zip(kind.operands[:1], operands):
-            if kind.row.name.startswith("spill") and pattern.kind == "hbm":
+            if kind.row.name.startswith("spill") and pattern.memory == "hbm":
                 place = plan.trace.storages[storage]
                 assert (place.nparts, place.row_bytes) == (1, pattern.nbytes)
                 stored += 1

@@ -36,25 +36,25 @@ def trace() -> Trace:
 
 
 def test_instructions_and_operands_are_what_iterating_gives(trace):
-    instructions, operands, forms = trace.instructions(), trace.operands(), trace.forms()
+    instructions, operands, forms = trace.instructions(), trace.operands(), trace.operand_specs()
     seen = []
     for i, (kind, line, node, places) in enumerate(trace):
-        assert trace.kinds[instructions.kind[i]] is kind
+        assert trace.op_specs[instructions.spec[i]] is kind
         assert (instructions.line[i], instructions.node[i]) == (line, node)
         for number, (storage, offset) in enumerate(places):
             seen.append((i, number, storage, offset, offset, number < kind.outputs))
-            form = forms[operands.form[len(seen) - 1]]
+            form = forms[operands.operand_spec[len(seen) - 1]]
             assert form == (kind, number, kind.operands[number]) and form[0] is kind
     assert len(seen) > 20
     assert list(zip(*(x.tolist() for x in operands[:6]))) == seen
-    np.testing.assert_array_equal(trace.kind_ids(), instructions.kind)
+    np.testing.assert_array_equal(trace.spec_ids(), instructions.spec)
 
 
 def test_the_table_of_storages_is_what_indexing_gives(trace):
     table = trace.storages.table()
-    assert {s.kind for s in trace.storages} == {"hbm", "sbuf", "psum"}
+    assert {s.memory for s in trace.storages} == {"hbm", "sbuf", "psum"}
     for i, s in enumerate(trace.storages):
-        assert (table.hbm[i], table.psum[i]) == (s.kind == "hbm", s.kind == "psum")
+        assert (table.hbm[i], table.psum[i]) == (s.memory == "hbm", s.memory == "psum")
         assert (
             table.nparts[i],
             table.row_bytes[i],
@@ -66,7 +66,7 @@ def test_the_table_of_storages_is_what_indexing_gives(trace):
 
 
 def test_an_empty_trace():
-    assert not len(Trace().operands().instr) and not len(Trace().instructions().kind)
+    assert not len(Trace().operands().instr) and not len(Trace().instructions().spec)
     assert not len(Trace().storages.table().code)
 
 
@@ -84,7 +84,7 @@ def test_the_lowest_byte_of_a_reversed_access_is_its_last():
     operands = run.trace.operands()
     (place,) = np.flatnonzero(operands.offset != operands.lowest)
     assert (operands.offset[place], operands.lowest[place]) == (28, 0)
-    pattern = run.trace.forms()[operands.form[place]][2]
+    pattern = run.trace.operand_specs()[operands.operand_spec[place]][2]
     assert (pattern.span(), pattern.span(free=True)) == (4096, 32)
     # two tiles of 32 bytes a partition, at most
     assert nkisim.profile(reverse, x).sbuf_peak_bytes == 64

@@ -126,7 +126,7 @@ def test_nothing_is_held_against_a_result_that_is_wrong_itself():
 
 def test_what_would_be_garbage_on_the_chip_is_wrong_though_the_numbers_agree():
     found = nkisim.tune(
-        kernels.reads_what_nobody_wrote, X, choices={"width": [512, 2048]}, target="trn2"
+        kernels.reads_what_no_one_wrote, X, choices={"width": [512, 2048]}, target="trn2"
     )
     assert all(r.verdict.text.endswith("but NKI-U02") for r in found.rows)
     assert found.wrong == found.rows and found.best is None

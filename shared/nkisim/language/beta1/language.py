@@ -69,7 +69,7 @@ def ndarray(
 
 def _filled(m: Machine, shape: Any, fill_value: Any, dtype: Any, buffer: Any, name: str) -> Tensor:
     where = sbuf if buffer is None else buffer
-    if getattr(where, "kind", None) is HBM:
+    if getattr(where, "memory", None) is HBM:
         raise fail(
             "NKI-M08",
             "an HBM tensor cannot be created with a value",
@@ -85,7 +85,7 @@ def _filled(m: Machine, shape: Any, fill_value: Any, dtype: Any, buffer: Any, na
             hint="create it with nl.ndarray and assign: t[...] = 0",
         )
     t = allocate.create(m, shape, dtype, where, name)
-    if where.kind is PSUM and fill_value == 0 and dtypes.is_float(t.dtype):
+    if where.memory is PSUM and fill_value == 0 and dtypes.is_float(t.dtype):
         allocate.zero_in_psum(t)  # costs nothing: the first matmul overwrites it
     elif t.nblock:
         for idx in np.ndindex(*t.shape[: t.nblock]):
@@ -118,7 +118,7 @@ def ones(m: Machine, shape: Any, dtype: Any, *, buffer: Any = None, name: str = 
 
 
 def _like(a: Any) -> tuple[Any, Any]:
-    if a.kind is HBM or not a.nblock:
+    if a.memory is HBM or not a.nblock:
         return a.shape, a.dtype
     b = a.nblock
     return (*a.shape[:b], par_dim(a.shape[b]), *a.shape[b + 1 :]), a.dtype
@@ -252,7 +252,7 @@ def device_print(m: Machine, prefix: Any, x: Any, *, mask: Any = None) -> None:
         if isinstance(x, Tensor):
             m.check_bounds(x)
         value = x.settle().np if isinstance(x, Tensor) else x
-        print(f"{prefix} {x.shape} {dtypes.name(x.dtype)} {x.kind}\n{value}")
+        print(f"{prefix} {x.shape} {dtypes.name(x.dtype)} {x.memory}\n{value}")
     else:
         print(f"{prefix} {x}")
 

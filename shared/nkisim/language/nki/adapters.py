@@ -24,8 +24,9 @@ from ...machine.interface import Machine
 from ...machine.limits import integer
 from ...machine.tensor import Tensor
 from . import compat
-from .call import argument, dge_code, settled, written
+from .call import argument, dge_code, written
 from .registers import held
+from .views import settled
 
 _MOST_DIMS = 4  # free dims of an index pattern
 _VECTOR = 5  # nisa.engine.vector
@@ -88,7 +89,7 @@ def tensor_tensor(m: Machine, given: dict[str, Any]) -> None:
     """Let the Vector Engine write PSUM, which GpSimd does not reach."""
     operands(m, given)
     if (
-        getattr(given["dst"], "kind", None) is PSUM
+        getattr(given["dst"], "memory", None) is PSUM
         and engine_code(given["engine"], "nisa.tensor_tensor") == 0
         and ops.resolve_alu(given["op"]).name != "power"
     ):
@@ -156,7 +157,7 @@ def matmul(m: Machine, given: dict[str, Any]) -> None:
     dst = given["dst"]
     written("nisa.nc_matmul", dst)
     for name in ("stationary", "moving"):
-        if getattr(given[name], "kind", None) is PSUM:
+        if getattr(given[name], "memory", None) is PSUM:
             raise fail(
                 "NKI-M01",
                 f"nisa.nc_matmul: {name} lies in PSUM",
@@ -344,7 +345,7 @@ def dma_copy(m: Machine, given: dict[str, Any]) -> None:
     engine = given.pop("engine")
     dst, src = given["dst"], given["src"]
     for name, x in (("dst", dst), ("src", src)):
-        if getattr(x, "kind", None) is PSUM and (name == "dst" or not m.dialect.older):
+        if getattr(x, "memory", None) is PSUM and (name == "dst" or not m.dialect.older):
             raise fail(
                 "NKI-M01",
                 f"nisa.dma_copy: {name} lies in PSUM",

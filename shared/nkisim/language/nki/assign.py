@@ -8,12 +8,13 @@ from ...chip.memory import HBM
 from ...errors import fail
 from ...isa import dma, dve
 from ...isa.operands import regroup
+from ...machine.interface import Machine
 from ...machine.tensor import Tensor
-from .call import NkiInstruction, settled
-from .tensor import NkiTensor
+from .handles import NkiInstruction
+from .views import settled
 
 
-def assign(dst: NkiTensor, value: Any) -> None:
+def assign(m: Machine, dst: Any, value: Any) -> None:
     """Copy a tile or a number into a view, and say that an instruction with a dst is meant."""
     if isinstance(value, NkiInstruction):
         raise fail(
@@ -22,7 +23,6 @@ def assign(dst: NkiTensor, value: Any) -> None:
             limit="instructions write their dst, and return only a handle",
             hint="give the view as dst: nisa.tensor_tensor(t[...], a, b, op=nl.add)",
         )
-    m = dst._t.m if isinstance(dst._t, Tensor) else dst._base.m
     m.flush()
     m.find(
         "NKI-N05",
@@ -32,21 +32,21 @@ def assign(dst: NkiTensor, value: Any) -> None:
         "nisa.memset(dst, value) and nisa.dma_copy(dst, src) say which instruction is meant",
         m.here(),
     )
-    if isinstance(value, NkiTensor):
-        src = settled(m, value._t)
-        if dst._t.kind is HBM or src.kind is HBM:
-            dma.dma_copy(dst=dst._t, src=src)
+    if isinstance(value, (int, float)):
+        if dst.memory is HBM:
+            dma.store(dst, value)
+        else:
+            to = settled(m, dst)
+            dve.memset(to.shape, value, to.dtype, dst=to)
+    elif hasattr(value, "memory"):  # of a view, what it shows
+        src = settled(m, value)
+        if dst.memory is HBM or src.memory is HBM:
+            dma.dma_copy(dst=dst, src=src)
             return
-        to = settled(m, dst._t)
+        to = settled(m, dst)
         if src.size != to.size:
             src = m.broadcast(src, to.shape)
         dve.tensor_copy(src, dst=_fitting(to, src))
-    elif isinstance(value, (int, float)):
-        if dst._t.kind is HBM:
-            dma.store(dst._t, value)
-        else:
-            to = settled(m, dst._t)
-            dve.memset(to.shape, value, to.dtype, dst=to)
     else:
         raise fail(
             "NKI-M02",

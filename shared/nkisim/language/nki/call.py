@@ -14,7 +14,7 @@ from typing import Any
 
 from ...chip.memory import PSUM
 from ...errors import NkiError, fail, not_understood
-from ...indexing.indirect import Indirect, Patterned
+from ...indexing.indirect import Indirect
 from ...isa.operands import regroup
 from ...isa.pe import added_in_transpose_mode
 from ...isa.table import Row
@@ -25,11 +25,11 @@ from ...machine.context import current, machine
 from ...machine.instruction import Instr
 from ...machine.interface import Machine
 from ...machine.tensor import Tensor
-from ...trace.trace import KIND, NODE
 from .. import unknown_names
 from . import call_cache, columns, compat, refusals
-from .enums import OF_PARAMETER, dependency, dge_mode
+from .enums import OF_PARAMETER, dge_mode
 from .grids import NkiBlockGrid, NkiTileGrid, instead
+from .handles import NkiInstruction
 from .tensor import Empty, NkiTensor, no_elements
 from .versions import said_of
 
@@ -240,101 +240,6 @@ class Signature:
         )
 
 
-class NkiInstruction:
-    """The handle of an issued instruction, for scheduling; `number`: its place in the record."""
-
-    __slots__ = ("name", "number")
-
-    def __init__(self, number: int, name: Any = None):
-        self.number, self.name = number, name
-
-    @staticmethod
-    def issued(m: Machine, name: Any = None) -> NkiInstruction:
-        """Return the handle of the instruction that was issued last."""
-        number = len(m.trace.starts) - 1
-        if name is not None:
-            m.trace.named.setdefault(name, []).append(number)
-        return NkiInstruction(number, name)
-
-    def depends_on(self, *producers: NkiInstruction, kind: Any = None) -> NkiInstruction:
-        """Begin only when `producers` are done; with kind=nisa.dependency.schedule be issued later.
-
-        Raises NKI-N11 for what is no instruction, and for one that a loop of the device separates.
-        """
-        m = machine("NkiInstruction.depends_on")
-        if kind is None and level.release() >= "0.7":
-            m.find(
-                "NKI-N06",
-                "note",
-                "depends_on without kind= is deprecated since 0.7: write "
-                "kind=nisa.dependency.runtime",
-                m.here(),
-            )
-        elif kind is not None and level.release() < "0.7":
-            raise edge_error(
-                "depends_on: kind= came with NKI 0.7",
-                f"kind={kind!r}",
-                f"NKI {level.release()}: an edge waits when the kernel runs",
-            )
-        elif kind is not None and not isinstance(kind, dependency):
-            raise edge_error(
-                "depends_on: kind is no member of nisa.dependency",
-                f"kind={kind!r}",
-                "nisa.dependency.runtime, nisa.dependency.schedule",
-            )
-        for x in producers:
-            if not isinstance(x, NkiInstruction):
-                raise edge_error(
-                    "depends_on takes instructions",
-                    f"{type(x).__name__}",
-                    "what a call of nisa returns",
-                )
-            issued = [m.trace.rows[m.trace.starts[i.number] + KIND] for i in (self, x)]
-            if kind is not dependency.schedule:
-                _nested(m, self.number, x.number)
-            elif len({m.trace.kinds[k].engine for k in issued}) > 1:
-                continue  # issued in order; engines go on beside each other
-            edge(m, x.number, self.number)
-        return self
-
-    def __repr__(self) -> str:
-        return f"NkiInstruction({self.number})"
-
-
-def _nested(m: Machine, consumer: int, producer: int) -> None:
-    """Raise unless an instruction is in the loop of the device of another one, or in one in it."""
-    tr = m.trace
-    node, outer = (tr.rows[tr.starts[i] + NODE] for i in (consumer, producer))
-    while node != outer and node >= 0:
-        node = tr.node_parent[node]
-    if node != outer:
-        raise edge_error(
-            "an edge leads out of a loop of the device",
-            "the producer runs in nl.fori_loop or nl.while_loop, the consumer not",
-            "both in one body, or the producer before the loop: the wait is fixed "
-            "when the kernel is compiled",
-        )
-
-
-def edge(m: Machine, producer: int, consumer: int) -> None:
-    """Let an instruction wait for another one."""
-    if producer < consumer:
-        m.trace.edges.append((producer, consumer))
-    else:
-        m.find(
-            "NKI-N11",
-            "note",
-            "an instruction is to wait for one that comes later in the "
-            "program; the predicted schedule keeps the order of the program",
-            m.here(),
-        )
-
-
-def edge_error(what: str, given: str, limit: str) -> NkiError:
-    """Return the error for an edge that makes no sense."""
-    return fail("NKI-N11", what, given=given[:90], limit=limit)
-
-
 #: gets the machine and the arguments by name; changes them, and may name another row
 Adapter = Callable[[Machine, dict[str, Any]], "Row | None"]
 
@@ -348,15 +253,15 @@ def _takes(row: Row) -> tuple[bool, bool]:
 
 def instruction(own: Row, adapt: Adapter) -> Any:
     """Return the public function of a row: `dst` first, keywords strict."""
-    form = Signature.of_text(own.nki)
-    names = form.names[:-1]
+    signature = Signature.of_text(own.nki)
+    names = signature.names[:-1]
 
     def function(*args: Any, **kw: Any) -> NkiInstruction:
-        m = current.get() or machine(form.api)
+        m = current.get() or machine(signature.api)
         if m.pending is not None:
             m.flush()
         try:
-            key, tiles = call_cache.call_signature(form, args, kw)
+            key, tiles = call_cache.call_signature(signature, args, kw)
             known = m.core.accepted.get(key) if key is not None else None
             if known is not None:
                 known.issue(m, tiles, m.trace.line(sys._getframe(1)), write)
@@ -365,7 +270,7 @@ def instruction(own: Row, adapt: Adapter) -> Any:
             name, args, kw = compat.translated(m, own.name, args, kw)
             if name != own.name:
                 return INSTRUCTIONS[name](*args, **kw)
-            values = form.bind(args, kw)
+            values = signature.bind(args, kw)
             given = dict(zip(names, map(argument, values)))
             if m.dialect.older:
                 compat.meant(own.name, given)
@@ -390,10 +295,10 @@ def instruction(own: Row, adapt: Adapter) -> Any:
         except (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError) as exc:
             if hasattr(exc, "nki_error"):
                 raise
-            raise form.misuse(exc, args, kw) from None
+            raise signature.misuse(exc, args, kw) from None
         return NkiInstruction.issued(m, values[-1])
 
-    return _named(function, form, own.doc, own)
+    return _named(function, signature, own.doc, own)
 
 
 def issue(m: Machine, row: Row, given: dict[str, Any]) -> call_cache.Written | None:
@@ -432,7 +337,7 @@ def issue(m: Machine, row: Row, given: dict[str, Any]) -> call_cache.Written | N
 def write(m: Machine, ins: Instr, dst: Tensor, asked: bool | None, onto: bool) -> None:
     """Let a planned instruction write its destination; see `alike.Written`."""
     if ins.dst is not None:
-        if ins.dst.kind is PSUM:
+        if ins.dst.memory is PSUM:
             m.memory.psum_filled.add(ins.dst.storage.id)
         m.commit(ins, ins.dst)
         return
@@ -442,7 +347,7 @@ def write(m: Machine, ins: Instr, dst: Tensor, asked: bool | None, onto: bool) -
         ins.accumulate, ins.opens = onto, asked is False
         refusals.added(m, dst, onto, m.memory.psum_sums, ins.line)
         _check_sum(m, ins, dst, asked)
-    elif dst.kind is PSUM:
+    elif dst.memory is PSUM:
         m.memory.psum_filled.add(dst.storage.id)
     m.commit(ins, dst)
 
@@ -493,10 +398,10 @@ def written(api: str, dst: Any) -> None:
 
 def place(row: Row, ins: Instr, dst: Tensor) -> Tensor:
     """Return `dst` as the instruction writes it, or raise."""
-    if dst.kind not in row.writes or dst.kind is PSUM and ins.engine == "gpsimd":
+    if dst.memory not in row.writes or dst.memory is PSUM and ins.engine == "gpsimd":
         raise fail(
             "NKI-M01",
-            f"{row.api} does not write {dst.kind.upper()}",
+            f"{row.api} does not write {dst.memory.upper()}",
             given=f"dst {dst!r}",
             limit="dst lies in "
             + " or ".join(k.upper() for k in row.writes if k is not PSUM or ins.engine != "gpsimd"),
@@ -529,49 +434,33 @@ def argument(x: Any) -> Any:
     return x
 
 
-def settled(m: Machine, x: Any) -> Any:
-    """Return the tile that an operand with a run-time offset means now; others as they are."""
-    if isinstance(x, Patterned) and x.rows.size == 1:
-        m.catch_up()
-        m.memory.unseen.add(x.rows.storage.id)  # type: ignore[union-attr]
-        return x.at(int(x.rows.np.reshape(-1)[0]) if m.compute else 0)
-    if isinstance(x, Indirect):
-        raise fail(
-            "NKI-I11",
-            "an operand is an indirect access",
-            limit="indices of rows go with nisa.dma_copy, nisa.dma_transpose and nisa.dma_compute",
-            hint="copy the rows into a tile first",
-        )
-    return x
-
-
 def public(plan: Callable, api: str = "", module: str = "nl") -> Any:
     """Make `plan(m, ...)` the function `nl.name`: tiles unwrapped, results wrapped."""
     name = api or plan.__name__
     params = list(inspect.signature(plan).parameters.values())[1:]
-    form = Signature(f"{module}.{name}", {p.name: p.default for p in params})
-    form.enums = {}
+    signature = Signature(f"{module}.{name}", {p.name: p.default for p in params})
+    signature.enums = {}
 
     def function(*args: Any, **kw: Any) -> Any:
-        m = current.get() or machine(form.api)
+        m = current.get() or machine(signature.api)
         if m.pending is not None:
             m.flush()
-        values = [argument(x) if x.__class__ in _MEANT else x for x in form.bind(args, kw)]
-        refusals.look(m, form.api, dict(zip(form.names, values)))
+        values = [argument(x) if x.__class__ in _MEANT else x for x in signature.bind(args, kw)]
+        refusals.look(m, signature.api, dict(zip(signature.names, values)))
         result = plan(m, *values)
         if result.__class__ is Tensor:
             return NkiTensor(result.settle())
         return result
 
-    return _named(function, form, plan.__doc__)
+    return _named(function, signature, plan.__doc__)
 
 
 def strict(api: str, plain: Callable) -> Any:
     """Return a function that issues nothing (a range, a register) held to its signature as well."""
     params = inspect.signature(plain).parameters.values()
-    form = Signature(api, {p.name: p.default for p in params})
-    form.by_place = sum(p.kind is not p.KEYWORD_ONLY for p in params)
-    form.enums = {}
+    signature = Signature(api, {p.name: p.default for p in params})
+    signature.by_place = sum(p.kind is not p.KEYWORD_ONLY for p in params)
+    signature.enums = {}
 
     def function(*args: Any, **kw: Any) -> Any:
         try:
@@ -581,18 +470,18 @@ def strict(api: str, plain: Callable) -> Any:
             _, _, named = compat.translated(m, plain.__name__, args, kw) if m else ("", args, kw)
             if named != kw:
                 return plain(*args, **named)
-            form.bind(args, kw)  # raises if it is these arguments
+            signature.bind(args, kw)  # raises if it is these arguments
             raise
 
-    return _named(function, form, plain.__doc__)
+    return _named(function, signature, plain.__doc__)
 
 
-def _named(function: Any, form: Signature, doc: str | None, row: Row | None = None) -> Any:
-    name = form.api.rpartition(".")[2]
+def _named(function: Any, signature: Signature, doc: str | None, row: Row | None = None) -> Any:
+    name = signature.api.rpartition(".")[2]
     function.__code__ = function.__code__.replace(co_name=name)  # what errors call it
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
-    function.__signature__ = form.signature
+    function.__signature__ = signature.signature
     if row is not None:
         function.row = row
     return function

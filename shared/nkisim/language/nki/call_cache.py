@@ -59,13 +59,15 @@ class Known(NamedTuple):
         write(m, ins, tiles[dst], asked, onto)
 
 
-def call_signature(form: Any, args: tuple, kw: dict[str, Any]) -> tuple[tuple | None, list[Tensor]]:
+def call_signature(
+    signature: Any, args: tuple, kw: dict[str, Any]
+) -> tuple[tuple | None, list[Tensor]]:
     """Return what a call looks like, and its tiles; see `Row.known`.
 
     None: something in it may mean something else in a call that looks like it. What it does not
     tell: where tiles lie in their storages, and what has been added up there.
     """
-    key: list[Any] = [form, *kw]
+    key: list[Any] = [signature, *kw]
     tiles: list[Tensor] = []
     for x in (*args, *kw.values()) if kw else args:
         kind = x.__class__
@@ -75,7 +77,7 @@ def call_signature(form: Any, args: tuple, kw: dict[str, Any]) -> tuple[tuple | 
                 return None, tiles
             tiles.append(x)
             st = x.storage
-            key += (x.shape, x.dtype, x.kind, 0 if st.arena else st.row_bytes)
+            key += (x.shape, x.dtype, x.memory, 0 if st.arena else st.row_bytes)
         elif kind is float and not x:
             key.append(str(x))  # 0.0 and -0.0 are equal
         elif kind in _VALUES or kind is tuple and all(n.__class__ is int for n in x):
@@ -125,7 +127,7 @@ def remember(
         dst,
         wrote.asked,
         wrote.onto,
-        tuple(i for i, n in enumerate(names) if n != "dst" and mine[n].kind is PSUM),
+        tuple(i for i, n in enumerate(names) if n != "dst" and mine[n].memory is PSUM),
         tuple(constants),
         name,
     )

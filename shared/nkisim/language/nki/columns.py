@@ -40,11 +40,11 @@ def _group(m: Machine, row: str = "") -> int:
 class Columns:
     """Columns of a tile on chip, chosen by offsets along its flattened free dims."""
 
-    __slots__ = ("count", "data", "dtype", "index", "kind", "shape")
+    __slots__ = ("count", "data", "dtype", "index", "memory", "shape")
 
     def __init__(self, data: Tensor, index: Tensor, count: int):
         self.data, self.index, self.count = data, index, count
-        self.shape, self.dtype, self.kind = (data.shape[0], count), data.dtype, data.kind
+        self.shape, self.dtype, self.memory = (data.shape[0], count), data.dtype, data.memory
 
 
 def of(t: Tensor, index: Any, num_elem: Any) -> Columns:
@@ -58,10 +58,10 @@ def of(t: Tensor, index: Any, num_elem: Any) -> Columns:
         )
     at = getattr(index, "_t", None)
     if (
-        t.kind is HBM
+        t.memory is HBM
         or not isinstance(at, Tensor)
-        or at.kind is HBM
-        or at.kind is PSUM
+        or at.memory is HBM
+        or at.memory is PSUM
         or at.dtype.kind not in "iu"
         or at.shape[0] != t.shape[0]
     ):
@@ -127,8 +127,8 @@ def enter(m: Machine, row: Row, given: dict[str, Any]) -> Columns | None:
             raise _too_many(x.index, x.count, group)
         if name == "dst":
             late = x
-            st, strides = m.result_tile(x.shape, x.dtype, x.kind, m.here())
-            given[name] = Tensor(m, st, 0, x.shape, strides, x.dtype, 0, x.kind)
+            st, strides = m.result_tile(x.shape, x.dtype, x.memory, m.here())
+            given[name] = Tensor(m, st, 0, x.shape, strides, x.dtype, 0, x.memory)
         else:
             given[name] = rows.indirect_gather(x.data, x.index, x.count, group).settle()
     return late

@@ -43,17 +43,17 @@ def _at(
     m: Machine, shape: Any, dtype: Any, region: MemoryRegion, name: str, address: Any
 ) -> Tensor:
     """Create a tile at an address; one like it without findings is checked once."""
-    kind, key = BUFFERS[region].kind, None
+    memory, key = BUFFERS[region].memory, None
     if (
         m.core.node == m.core.top
         and dtype.__class__ in _TEXTS
         and shape.__class__ is address.__class__ is tuple
     ):
-        key = (kind, m.core.program_id, dtype, shape, address, *map(type, (*shape, *address)))
+        key = (memory, m.core.program_id, dtype, shape, address, *map(type, (*shape, *address)))
         known = m.memory.layouts.get(key)
         if known is not None:
             offset, sizes, strides, dt = known
-            t = Tensor(m, arena.arena(m, kind), offset, sizes, strides, dt, 0, kind)
+            t = Tensor(m, arena.arena(m, memory), offset, sizes, strides, dt, 0, memory)
             t.owner = (
                 len(m.memory.storages) + m.memory.placed,
                 (),
@@ -93,4 +93,4 @@ def _placed(m: Machine, region: MemoryRegion, address: Any) -> Any:
             given=f"byte {byte}",
             limit=f"a multiple of {m.hw.psum_bank_bytes} bytes (the bytes of a bank)",
         )
-    return arena.at(BUFFERS[region].kind, part, byte)
+    return arena.at(BUFFERS[region].memory, part, byte)

@@ -143,7 +143,7 @@ def _untransposed(m: Machine, given: dict[str, Any]) -> str | None:
 
 def _across(m: Machine, given: dict[str, Any]) -> str | None:
     x = given["x"]
-    return f"nl.copy of {x!r} into SBUF" if x.__class__ is Tensor and x.kind is PSUM else None
+    return f"nl.copy of {x!r} into SBUF" if x.__class__ is Tensor and x.memory is PSUM else None
 
 
 def _one_dim(m: Machine, given: dict[str, Any]) -> str | None:
@@ -182,7 +182,7 @@ def _bases(m: Machine, given: dict[str, Any]) -> str | None:
         for key, x in given.items()
         if key in ("data1", "data2", "data", "operand1", "data0")
         and x.__class__ is Tensor
-        and x.kind is SBUF
+        and x.memory is SBUF
         and x.storage is not None
     }
     if len(set(starts.values())) < 2:

@@ -32,7 +32,7 @@ from ...machine.limits import integer
 from ..public_names import show_public_names_only
 from . import adapters, call, compat
 from . import isa_constants as constants
-from .call import NkiInstruction, Signature, argument, instruction, issue, settled, strict, written
+from .call import Signature, argument, instruction, issue, strict, written
 from .enums import (
     dependency,
     dge_mode,
@@ -43,8 +43,10 @@ from .enums import (
     oob_mode,
     reduce_cmd,
 )
+from .handles import NkiInstruction
 from .registers import BITS, NkiScalar, VirtualRegister
 from .tensor import NkiTensor
+from .views import settled
 
 #: the modules that write the table; importing them is what fills it
 TABLE = (act, columns, dma, dve, dynamic, gpsimd, mx, nki_instructions, pe, reduce, rng, search)
@@ -70,22 +72,22 @@ globals().update(INSTRUCTIONS)
 
 def _own(text: str) -> Any:
     """Make `plan(m, **given)` a public instruction with a signature of its own."""
-    form = Signature.of_text(text)
-    name = form.api.removeprefix("nisa.")
+    signature = Signature.of_text(text)
+    name = signature.api.removeprefix("nisa.")
 
     def wrap(plan: Any) -> Any:
         def function(*args: Any, **kw: Any) -> NkiInstruction:
-            m = machine(form.api)
+            m = machine(signature.api)
             m.flush()
             _, args, kw = compat.translated(m, name, args, kw)
-            values = form.bind(args, kw)
-            plan(m, **dict(zip(form.names[:-1], map(argument, values))))
+            values = signature.bind(args, kw)
+            plan(m, **dict(zip(signature.names[:-1], map(argument, values))))
             return NkiInstruction.issued(m, values[-1])
 
         function.__code__ = function.__code__.replace(co_name=name)
         function.__name__ = function.__qualname__ = name
         function.__doc__ = plan.__doc__
-        function.__signature__ = form.signature  # type: ignore[attr-defined]
+        function.__signature__ = signature.signature  # type: ignore[attr-defined]
         return function
 
     return wrap
@@ -110,7 +112,7 @@ def nc_transpose(m: Machine, dst: Any, data: Any, engine: int) -> None:
             "nisa.nc_transpose runs on the Tensor or the Vector Engine",
             limit="nisa.engine.tensor (up to 128 x 128), nisa.engine.vector (up to 32 x 32)",
         )
-    on_pe = engine == 1 or engine == 0 and dst.kind is PSUM and data.kind is not PSUM
+    on_pe = engine == 1 or engine == 0 and dst.memory is PSUM and data.memory is not PSUM
     row = ROWS["nc_transpose" if on_pe else "nc_transpose_dve"]
     issue(m, row, {"data": data, "dst": dst})
 
@@ -281,7 +283,7 @@ def _one(m: Machine, t: Any, api: str) -> Any:
 
 def _read(m: Machine, t: Any) -> Any:
     """Return the one element of a tensor; raise NKI-U01 if nothing has written it."""
-    bodies.charge_load(m, t.kind == "hbm")
+    bodies.charge_load(m, t.memory == "hbm")
     m.catch_up()
     m.undefined.refuse((t,))
     m.memory.unseen.add(t.storage.id)
@@ -315,7 +317,7 @@ def register_store(dst: Any, src: Any) -> None:
     m.flush()
     t = _one(m, argument(dst), "nisa.register_store")
     value = _source(src, "nisa.register_store")
-    if t.kind == "hbm":
+    if t.memory == "hbm":
         dma.store(t, value)
     else:
         dve.memset(t.shape, value, t.dtype, dst=t)
@@ -370,7 +372,7 @@ def scalar_store(dst: Any, value: Any) -> None:
             limit="what nisa.scalar_load and arithmetic on it return",
             hint="nisa.memset(tile, 5) for a number that is known",
         )
-    if t.kind == "hbm":
+    if t.memory == "hbm":
         dma.store(t, value.value)
     else:
         dve.memset(t.shape, value.value, t.dtype, dst=t)

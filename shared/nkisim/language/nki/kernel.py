@@ -25,10 +25,10 @@ from ...machine.tensor import Tensor
 from ...simulation import launch as launching
 from ...simulation.host_arrays import place_of
 from . import jax_calls, refusals
-from .call import edge, edge_error
 from .compiler import Asked
 from .enums import MemoryRegion
 from .grids import NkiGrid, instead
+from .handles import edge, edge_error
 from .tensor import Empty, NkiTensor
 from .typing import Shape
 

@@ -26,12 +26,13 @@ from ..constant import constant_tensor
 from ..public_names import offered, show_public_names_only
 from . import grids, math, refusals, tensor
 from . import tiles as tile_limits
-from .call import public, settled, strict
+from .call import public, strict
 from .create import create, is_hbm
 from .enums import BUFFERS, DataType, MemoryRegion
 from .names import NAMES
 from .registers import NkiScalar, VirtualRegister, held
 from .tensor import NkiTensor
+from .views import settled
 
 # -- data types: names -----------------------------------------------------------------------
 bool_, int8, int16, int32 = map(DataType, ("bool", "int8", "int16", "int32"))
@@ -90,12 +91,12 @@ def ndarray(
 
 def _filled(m: Machine, shape: Any, value: Any, dtype: Any, buffer: Any, name: str) -> NkiTensor:
     t = create(m, shape, dtype, buffer, name)
-    if t._t.kind is HBM:
+    if t._t.memory is HBM:
         dma.store(t._t, value)
     else:
         whole = dtypes.is_int(t._t.dtype) and float(value).is_integer()
         dve.memset(t._t.shape, int(value) if whole else value, t._t.dtype, dst=t._t)
-    if t._t.kind is PSUM:
+    if t._t.memory is PSUM:
         m.memory.psum_filled.add(t._t.storage.id)
     return t
 
@@ -367,7 +368,7 @@ def load(m: Machine, src: Any, dtype: Any = None) -> Tensor:
 @public
 def store(m: Machine, dst: Any, value: Any) -> None:
     """Store an SBUF tile into HBM."""
-    if getattr(dst, "kind", HBM) is not HBM:
+    if getattr(dst, "memory", HBM) is not HBM:
         raise fail(
             "NKI-M02",
             "nl.store writes HBM",
@@ -375,7 +376,7 @@ def store(m: Machine, dst: Any, value: Any) -> None:
             limit="nl.store(dst, value): dst in HBM, value a tile",
             hint="nisa.dma_copy(dst=out[...], src=tile); between tiles nisa.tensor_copy",
         )
-    if getattr(value, "kind", None) is PSUM:
+    if getattr(value, "memory", None) is PSUM:
         raise fail(
             "NKI-M01",
             "nl.store of a tile in PSUM",
@@ -423,7 +424,7 @@ def device_print(m: Machine, print_prefix: Any, tensor: Any) -> None:
     m.memory.unseen.add(t.settle().storage.id)
     if m.compute:
         m.catch_up()
-        print(f"{print_prefix} {t.shape} {dtypes.name(t.dtype)} {t.kind}\n{t.settle().np}")
+        print(f"{print_prefix} {t.shape} {dtypes.name(t.dtype)} {t.memory}\n{t.settle().np}")
 
 
 def _tensor(x: Any, api: str) -> Any:

@@ -11,8 +11,9 @@ from ...isa import dve, lower, rng
 from ...isa.operands import is_scalar
 from ...machine.interface import Machine
 from ...machine.tensor import Tensor
-from .call import public, settled
+from .call import public
 from .forms import BINARY
+from .views import settled
 
 FUNCTIONS: dict[str, Any] = {}
 
@@ -38,7 +39,7 @@ def _add(plan: Any, name: str, op: str = "") -> None:
 def _unary(name: str) -> None:
     def plan(m: Machine, x: Any, dtype: Any = None) -> Tensor:
         t = _tile(m, x)
-        if name == "rsqrt" and getattr(t, "kind", None) is PSUM:
+        if name == "rsqrt" and getattr(t, "memory", None) is PSUM:
             raise fail(
                 "NKI-M01",
                 "nl.rsqrt of a tile in PSUM",

@@ -26,11 +26,11 @@ TARGETS_VARIABLE, TARGETS = "NKISIM_TARGETS", ("supported", "all")
 _ACTIVATION_MOST = 16384  # elements a partition of an activation that reduces
 
 
-def _tiles(given: dict[str, Any], kind: Any) -> list[Tensor]:
+def _tiles(given: dict[str, Any], memory: Any) -> list[Tensor]:
     return [
         x
         for x in given.values()
-        if x.__class__ is Tensor and x.kind is kind and x.storage is not None
+        if x.__class__ is Tensor and x.memory is memory and x.storage is not None
     ]
 
 
@@ -56,7 +56,7 @@ def fit_apart(m: Machine, given: dict[str, Any]) -> bool:
 
 def _half_psum_set(m: Machine, given: dict[str, Any]) -> str | None:
     dst = given.get("dst")
-    if dst.__class__ is Tensor and dst.kind is PSUM and dst.dtype.itemsize < 4:
+    if dst.__class__ is Tensor and dst.memory is PSUM and dst.dtype.itemsize < 4:
         return f"a tile of {dtypes.name(dst.dtype)} in PSUM is set"
     return None
 
@@ -327,7 +327,7 @@ def read(operands: list[Any], sums: Sums) -> None:
     for t in operands:
         if (
             t.__class__ is Tensor
-            and t.kind is PSUM
+            and t.memory is PSUM
             and t.storage is not None
             and t.storage.id in sums
         ):
@@ -409,9 +409,9 @@ def chip(m: Machine) -> None:
 
 def mixed(m: Machine) -> None:
     """Say that tiles at addresses of the kernel's and tiles of the compiler's share SBUF."""
-    if any(kind is SBUF for kind, _ in m.memory.arenas):
+    if any(memory is SBUF for memory, _ in m.memory.arenas):
         every = (m.memory.storages[i] for i in range(len(m.memory.storages)))
-        own = next((st.where for st in every if st.kind is SBUF and not st.arena), None)
+        own = next((st.where for st in every if st.memory is SBUF and not st.arena), None)
         if own is not None:
             _say(m, forms.MIXED, "tiles with address= and tiles without lie in SBUF", own)
 

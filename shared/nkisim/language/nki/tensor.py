@@ -22,6 +22,7 @@ from ...machine import numpy_idioms, suggestions, truth_values
 from ...machine.limits import integer
 from ...machine.tensor import Tensor
 from . import columns, refusals, views
+from .assign import assign
 from .enums import DataType, MemoryRegion
 from .registers import NkiScalar, VirtualRegister
 
@@ -84,7 +85,7 @@ class Empty:
     where a core or a last tile has nothing to do, and do not use them."""
 
     def __init__(self, t: Tensor, shape: tuple[int, ...], error: NkiError | None = None):
-        self.shape, self.dtype, self.kind, self.error = shape, t.dtype, t.kind, error
+        self.shape, self.dtype, self.memory, self.error = shape, t.dtype, t.memory, error
 
 
 #: what `help(t.view)` shows: the compiler's view takes a data type and nothing else
@@ -106,7 +107,7 @@ class NkiTensor(NKIObject):
         base: Tensor | None = None,
     ):
         self._t: Any = t
-        self.buffer = buffer or _ON_CHIP.get(t.kind, MemoryRegion.private_hbm)
+        self.buffer = buffer or _ON_CHIP.get(t.memory, MemoryRegion.private_hbm)
         self.name = name
         self._base: Tensor = t if base is None else base  # type: ignore[assignment]
 
@@ -166,7 +167,7 @@ class NkiTensor(NKIObject):
         t = self._plain("is_contiguous")
         step = t.dtype.itemsize
         dims = list(zip(t.shape, t.strides))
-        for n, s in reversed(dims if t.kind is HBM else dims[1:]):
+        for n, s in reversed(dims if t.memory is HBM else dims[1:]):
             if n != 1 and s != step:
                 return False
             step *= n
@@ -265,7 +266,7 @@ class NkiTensor(NKIObject):
     def expand_dim(self, dim: int) -> NkiTensor:
         """Return the view with a dim of size 1 at `dim`."""
         t = self._plain("expand_dim")
-        if t.kind is not HBM and dim == 0:
+        if t.memory is not HBM and dim == 0:
             raise views.partitions("expand_dim", t)
         return self._like(t.expand_dims(_dim(dim, self.ndim + 1)))
 
@@ -348,7 +349,7 @@ class NkiTensor(NKIObject):
         tensor's dim `indirect_dim`.
         """
         t = self._plain("ap")
-        if scalar_offset is not None and t.kind is SBUF and as_int(scalar_offset) is None:
+        if scalar_offset is not None and t.memory is SBUF and as_int(scalar_offset) is None:
             refusals.offset(t.m)
         try:
             return self._like(
@@ -374,9 +375,8 @@ class NkiTensor(NKIObject):
 
     # -- what there is not ----------------------------------------------------------------------
     def __setitem__(self, key: Any, value: Any) -> None:
-        from .assign import assign
-
-        assign(self if key is Ellipsis else self[key], value)
+        dst = self if key is Ellipsis else self[key]
+        assign(self._base.m, dst._t, value._t if isinstance(value, NkiTensor) else value)
 
     def __iter__(self) -> Any:
         raise fail(

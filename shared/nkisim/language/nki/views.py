@@ -17,6 +17,7 @@ from ...chip.memory import HBM, SBUF, merge_dims
 from ...errors import NkiError, fail
 from ...indexing.index import as_int
 from ...indexing.indirect import Indirect, Patterned
+from ...machine.interface import Machine
 from ...machine.limits import integer
 from ...machine.tensor import Tensor
 from .registers import held
@@ -62,7 +63,7 @@ def _filled(sizes: list[int], total: int) -> tuple[int, ...]:
 def reshape(t: Tensor, shape: Sequence[Any]) -> Tensor:
     """Return the same elements in another shape; on chip the partition dim stays."""
     new = _filled(_sizes(shape, "a reshape"), t.size)
-    if t.kind is not HBM and prod(new) == t.size:
+    if t.memory is not HBM and prod(new) == t.size:
         if not new or new[0] != t.shape[0]:
             raise fail(
                 "NKI-S07",
@@ -94,7 +95,7 @@ def split(t: Tensor, dim: int, shape: Sequence[Any]) -> Tensor:
             given=f"{t.shape[dim]} to {parts}",
             limit="as many elements as the dim has",
         )
-    if t.kind is not HBM and dim == 0 and parts[0] != t.shape[0]:
+    if t.memory is not HBM and dim == 0 and parts[0] != t.shape[0]:
         raise partitions("reshape_dim", t)
     step = t.strides[dim]
     strides: list[int] = []
@@ -120,7 +121,7 @@ def permute(t: Tensor, dims: Sequence[int]) -> Tensor:
             given=f"{order}",
             limit=f"the dims 0 .. {len(t.shape) - 1} in some order",
         )
-    if t.kind is not HBM and order[0] != 0:
+    if t.memory is not HBM and order[0] != 0:
         raise partitions("permute", t)
     return t.like(
         t.offset, tuple(t.shape[d] for d in order), tuple(t.strides[d] for d in order), 0, None
@@ -137,7 +138,7 @@ def broadcast(t: Tensor, d: int, size: int) -> Tensor:
             given=f"shape {t.shape}",
             limit="only dims of size 1 repeat",
         )
-    if t.kind is not HBM and d == 0 and n != 1:
+    if t.memory is not HBM and d == 0 and n != 1:
         raise partitions("broadcast", t)
     return t.like(
         t.offset,
@@ -157,7 +158,7 @@ def squeeze(t: Tensor, d: int) -> Tensor:
             given=f"shape {t.shape}",
             limit="a dim of size 1",
         )
-    if t.kind is not HBM and d == 0:
+    if t.memory is not HBM and d == 0:
         raise partitions("squeeze_dim", t)
     return _without(t, d, 0)
 
@@ -166,7 +167,7 @@ def _without(t: Tensor, d: int, index: int) -> Tensor:
     """Return a view of one element of a dim, without the dim; a tile keeps two dims."""
     shape = (*t.shape[:d], *t.shape[d + 1 :])
     strides = (*t.strides[:d], *t.strides[d + 1 :])
-    least = 1 if t.kind is HBM else 2
+    least = 1 if t.memory is HBM else 2
     if len(shape) < least:
         shape, strides = (*shape, 1), (*strides, t.dtype.itemsize)
     return t.like(t.offset + index * t.strides[d], shape, strides, 0, None)
@@ -181,7 +182,7 @@ def select(t: Tensor, d: int, index: int) -> Tensor:
             f"index {index} is outside of dimension {d}",
             limit=f"0 .. {n - 1} (tensor of shape {t.shape})",
         )
-    if t.kind is not HBM and d == 0:
+    if t.memory is not HBM and d == 0:
         index %= n
         return t[index : index + 1]
     return _without(t, d, index % n)
@@ -286,12 +287,12 @@ def pattern(
     if at is not None:
         more, scalar_offset = more + at * scale, None
     moved = vector_offset is not None or scalar_offset is not None
-    view = _strided(t, base, steps, more, dt, moved and (base.kind is HBM or indirect_dim > 0))
+    view = _strided(t, base, steps, more, dt, moved and (base.memory is HBM or indirect_dim > 0))
     if not moved:
         return view
     rows = _rows(scalar_offset) if vector_offset is None else _rows(vector_offset, columns=True)
     if vector_offset is not None:
-        if base.kind is not HBM:
+        if base.memory is not HBM:
             raise fail(
                 "NKI-N02",
                 "vector_offset on a tensor that is not in HBM",
@@ -307,7 +308,7 @@ def pattern(
             )
         view = view.like(view.offset, view.shape, (0, *view.strides[1:]), 0, None)
     whole = base if dt == base.dtype else base.view(dt)
-    if base.kind is not HBM and not indirect_dim:
+    if base.memory is not HBM and not indirect_dim:
         scale = base.strides[0] // dt.itemsize
     return Patterned(whole, view, rows, scale, _room(base, view, indirect_dim, scale))
 
@@ -315,7 +316,7 @@ def pattern(
 def _room(base: Tensor, view: Tensor, dim: int, step: int) -> int:
     """Return how many numbers from 0 on a run-time offset may be: in HBM, rows of the tensor; on
     chip those with which the pattern stays inside of the tensor, in each partition."""
-    if base.kind is HBM:
+    if base.memory is HBM:
         return base.shape[dim]
     item = view.dtype.itemsize
     p, at = divmod(view.offset - base.offset, base.strides[0])
@@ -331,7 +332,7 @@ def _strided(
 ) -> Tensor:
     item = dt.itemsize
     counts = tuple(n for _, n in steps)
-    if t.kind is HBM:
+    if t.memory is HBM:
         start = t.offset + more * item
         strides = tuple(s * item for s, _ in steps)
         ends = [(n - 1) * s for n, s in zip(counts, strides)]
@@ -379,7 +380,7 @@ def _rows(x: Any, columns: bool = False) -> Tensor:
     t = getattr(x, "_t", None)
     if (
         not isinstance(t, Tensor)
-        or t.kind is not SBUF
+        or t.memory is not SBUF
         or t.dtype.kind not in "iu"
         or t.size != t.shape[0]
         and not (columns and len(t.shape) == 2)
@@ -402,7 +403,7 @@ def dynamic_select(t: Tensor, d: int, index: Any) -> Tensor | Indirect:
     at = held(index)
     if at is not None:
         return select(t, d, at)
-    if t.kind is not HBM and d == 0:
+    if t.memory is not HBM and d == 0:
         raise partitions("select by a tile", t)
     rows = _rows(index)
     if rows.size != 1:
@@ -418,7 +419,7 @@ def dynamic_select(t: Tensor, d: int, index: Any) -> Tensor | Indirect:
 
 def vector_select(t: Tensor, dim: Any, offsets: Any) -> Indirect:
     """Return rows of an HBM tensor, one for each index of a tile (P, 1)."""
-    if as_int(dim) != 0 or t.kind is not HBM:
+    if as_int(dim) != 0 or t.memory is not HBM:
         raise fail(
             "NKI-N02",
             "vector_select selects rows of a tensor in HBM",
@@ -428,3 +429,19 @@ def vector_select(t: Tensor, dim: Any, offsets: Any) -> Indirect:
     rows = _rows(offsets)
     view = t.like(t.offset, (rows.shape[0], *t.shape[1:]), (0, *t.strides[1:]), 0, None)
     return Patterned(t, view, rows, t.strides[0] // t.dtype.itemsize, t.shape[0])
+
+
+def settled(m: Machine, x: Any) -> Any:
+    """Return the tile that an operand with a run-time offset means now; others as they are."""
+    if isinstance(x, Patterned) and x.rows.size == 1:
+        m.catch_up()
+        m.memory.unseen.add(x.rows.storage.id)  # type: ignore[union-attr]
+        return x.at(int(x.rows.np.reshape(-1)[0]) if m.compute else 0)
+    if isinstance(x, Indirect):
+        raise fail(
+            "NKI-I11",
+            "an operand is an indirect access",
+            limit="indices of rows go with nisa.dma_copy, nisa.dma_transpose and nisa.dma_compute",
+            hint="copy the rows into a tile first",
+        )
+    return x

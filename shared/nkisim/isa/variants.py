@@ -1,4 +1,4 @@
-"""Forms: what the cost of an instruction depends on besides its operands, part by part."""
+"""Variants: what the cost of an instruction depends on besides its operands, part by part."""
 
 from __future__ import annotations
 
