@@ -41,7 +41,7 @@ STRUCTURE = {
     "compiler.py": {
         "(HBM, SBUF): 2": "a code: 1 is a load, 2 a store",
         "plain == 2": "the same code",
-        "len(kind.operands) != 2": "one source, one destination",
+        "len(spec.operands) != 2": "one source, one destination",
     },
     "engines.py": {"0.5 + 0.5 * over": "the middle of what is likely"},
     "cost.py": {"1e3": "units: ns or cycles per GHz to us"},
@@ -76,7 +76,7 @@ STRUCTURE = {
         "n % 2 == 0": "AWS: N even",
         "2 if spec.variant.double_row": "a double row has two rows",
         "Flops(2 *": "a multiply-add is two operations",
-        "_in(kind) / 3": "a triple is three",
+        "_in(spec) / 3": "a triple is three",
     },
 }
 
