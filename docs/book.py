@@ -15,7 +15,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "docs"
-SOURCES = ("*.md", "docs/*.md", "docs/figures/*.svg", "labs/*/README.md", "infra/README.md")
+SOURCES = (
+    "*.md",
+    "docs/*.md",
+    "docs/figures/*.svg",
+    "docs/figures/*.png",
+    "labs/*/README.md",
+    "infra/README.md",
+)
 REFERENCES = {
     "nkisim": (
         "The simulator from Python; its programs are `python -m nkisim COMMAND`.",
@@ -44,6 +51,7 @@ REFERENCES = {
 CONTENTS = {
     "Labs": {f"{lab} <labs/{lab}/README>": "" for lab in ("vecadd", "ffnn", "conv2d")},
     "Use": {
+        "All commands": "docs/commands",
         "Profiles": "docs/profiling",
         "Profiles of a chip": "NEURON_PROFILE",
         "On another machine": "docs/remote",
