@@ -94,7 +94,6 @@ class Storage:
         "wide",
         "version",
         "loaded",
-        "late",
         "_fill",
         "_alike",
         "_rest",
@@ -139,14 +138,11 @@ class Storage:
         self.queued = 0  # products wait that use it (products.py)
         self.version = 0  # how often something has been written
         self.loaded: Any = None  # what it is a copy of, and the versions of both then
-        self.late: list[Any] = []  # loads that are done before anybody looks at any bytes
         self.wide: tuple[np.dtype, np.ndarray] | None = None  # see `elements`
 
     @property
     def data(self) -> np.ndarray:
         """Return the bytes, as a flat uint8 array."""
-        if self.late:
-            self._catch_up()
         if self._data is None:
             self._data = pages.filled(self.nbytes, self._fill)
         elif self._rest:
@@ -157,8 +153,6 @@ class Storage:
         self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
     ) -> np.ndarray:
         """Return the bytes, for a look at those of an access pattern."""
-        if self.late:
-            self._catch_up()
         if self._rest and self.defined(offset, shape, strides, itemsize):
             assert self._data is not None
             return self._data
@@ -169,22 +163,9 @@ class Storage:
 
         What that write leaves out is poisoned when it is looked at, which is mostly never.
         """
-        if self.late:
-            self._catch_up()
         if self._data is None and self._fill and not self.arena:
             self._data, self._rest = pages.room(self.nbytes), True
         return self._data if self._rest else None
-
-    @property
-    def may_be_late(self) -> bool:
-        """Return whether a load into it can be put off: no byte has been seen yet."""
-        return self._data is None and self._fill == POISON and not self.arena
-
-    def _catch_up(self) -> None:
-        """Do the loads that have been put off."""
-        late, self.late = self.late, []
-        for load in late:
-            load.run()
 
     def _poison_rest(self) -> None:
         """Poison what nothing has written."""
@@ -208,7 +189,7 @@ class Storage:
 
     def adopt(self, flat: np.ndarray) -> None:
         """Take a flat uint8 array that is wholly written as the bytes."""
-        self._data, self.init, self.wide, self._rest, self.late = flat, FULLY, None, False, []
+        self._data, self.init, self.wide, self._rest = flat, FULLY, None, False
 
     def elements(self, dtype: np.dtype) -> np.ndarray:
         """Return all elements, seen as `dtype`, as a flat array of `dtypes.storage(dtype)`.
@@ -238,18 +219,16 @@ class Storage:
 
     def fresh(self) -> None:
         """Allocate without poisoning: the next write covers every byte."""
-        self.late = []
         if self._data is None:
             self._data = pages.room(self.nbytes)
 
     def zero(self) -> None:
         """Make every byte zero, which takes no time until one is looked at."""
         self._data, self._fill, self.init, self.wide, self._rest = None, 0, FULLY, None, False
-        self.late = []
 
     def zeros_below(self) -> None:
         """Let every byte hold zero for a sum, though nothing has written them."""
-        if self._data is None and not self.late:
+        if self._data is None:
             self._fill = 0
         else:
             self.data[...] = 0
@@ -258,7 +237,7 @@ class Storage:
         """Forget what has been written: the next iteration of a loop makes this tile again."""
         self._data, self._fill, self._rest, self.init, self.wide = None, POISON, False, NEVER, None
         self._boxes = self._mask = self._origin = None
-        self._alike, self._missing, self.lazy_zero, self.late = False, 0, False, []
+        self._alike, self._missing, self.lazy_zero = False, 0, False
         self.shadow = self.loaded = self.aliases = None
         self.version += 1
 

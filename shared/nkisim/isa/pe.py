@@ -31,14 +31,6 @@ def _run_matmul(m: Machine, ins: Instr, dst: Tensor) -> None:
         and ins.mask is None
         and not dst.storage.arena
     )
-    if (
-        m.loops.nest is not None
-        and adds
-        and not moves_only
-        and not ins.variant.double_row
-        and m.loops.nest.defers(ins)
-    ):
-        return  # added with those of the other iterations
     a, b = as_f32(ins.srcs[0]), as_f32(ins.srcs[1])
     if moves_only:
         _check_permutation(m, ins, b)

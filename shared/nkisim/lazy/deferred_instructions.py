@@ -26,7 +26,6 @@ def may_wait(m: Machine, ins: Instr, outs: tuple[Tensor, ...]) -> bool:
     """
     if (
         not m.compute
-        or m.loops.nest is not None
         or m.transfers is not None
         or m.launch.cores is not None
         or m.watch is not None

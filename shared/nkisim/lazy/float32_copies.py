@@ -38,23 +38,3 @@ def as_f32(t: Tensor) -> np.ndarray:
     if st.shadow is None or name not in st.shadow:
         st.shadow = {name: dtypes.as_float32(st.data.view(t.dtype))}
     return shadow_view(t, st.shadow[name])
-
-
-def make(t: Tensor, moves: tuple[int, ...], counts: tuple[int, ...]) -> Tensor:
-    """Return what an operand is in all iterations together: the loops are its first free dims."""
-    return Tensor(
-        t.m,
-        t.storage,
-        t.offset,
-        (t.shape[0], *counts, *t.shape[1:]),
-        (t.strides[0], *moves, *t.strides[1:]),
-        t.dtype,
-        0,
-        t.memory,
-    )
-
-
-def repeated(t: Tensor, moves: tuple[int, ...], counts: tuple[int, ...]) -> np.ndarray:
-    """Return the elements of an operand in all iterations; the loops are the first dims."""
-    a, n = as_f32(make(t, moves, counts)), len(counts)
-    return a.transpose((*range(1, n + 1), 0, *range(n + 1, a.ndim)))

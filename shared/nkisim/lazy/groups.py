@@ -19,9 +19,7 @@ class Group:
     """The products that are added to one result, or that overwrite it if the first one `opens` it.
 
     `operands` are the stationary and the moving ones as arrays; `places` say, in the same order,
-    what they are: storage, offset, shape, strides, dtype and version of the bytes. Where loops
-    repeat a product over their iterations, an operand is one array of all, with a dim in front for
-    each loop.
+    what they are: storage, offset, shape, strides, dtype and version of the bytes.
     """
 
     __slots__ = ("dst", "opens", "rows", "operands", "places", "storages")

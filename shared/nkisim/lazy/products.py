@@ -12,12 +12,8 @@ several banks are computed together then, with the operands that they have in co
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
-from itertools import product
-from math import prod
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -26,7 +22,6 @@ import numpy as np
 from ..chip.memory import HBM, free_range
 from ..machine.tensor import Tensor
 from .async_matmul import DEPTH, Batch, MatmulPool, multiply
-from .float32_copies import repeated
 from .groups import IS_DUE, IS_HELD, IS_OPERAND, IS_READ, IS_RESULT, ON_ITS_WAY, Group
 from .stacks import Stacks, as_one, keep_apart, side_by_side
 from .sums import Sums, replaces_zeros
@@ -51,7 +46,7 @@ class Products:
         self._groups: dict[tuple, Group] = {}
         self._sums = Sums()  # where the results of groups lie
         self._flagged: list[Any] = []
-        self._operands: list[tuple[Tensor, int, tuple]] = []  # not yet in _in_use
+        self._operands: list[Tensor] = []  # not yet in _in_use
         self._in_use: dict[int, tuple[int, int]] = {}  # operands: bytes, by storage
         self._held: list[tuple[Callable, Instr, Tensor]] = []
         self._count = self._alone = 0
@@ -72,175 +67,8 @@ class Products:
 
         A product that `opens` a sum overwrites what is there; nothing waits to be added to it.
         """
-        self._queue(
-            (stationary, moving),
-            operands,
-            dst,
-            1,
-            stationary.shape[0],
-            (operands[0].offset, operands[1].offset),
-            (),
-            opens,
-        )
-
-    def add_all(
-        self,
-        operands: tuple[Tensor, ...],
-        dst: Tensor,
-        counts: tuple[int, ...],
-        moves: tuple[tuple[int, ...], ...],
-        opens: bool,
-    ) -> None:
-        """Queue the products of all iterations of nested loops, in their order.
-
-        `operands` and `dst` are those of the first; `counts`: iterations of each loop, and
-        `moves`: how many bytes each moves the sum, the stationary and the moving operand. The first
-        one of each sum may be one that `opens` it.
-        """
-        if dst.storage.queued & ON_ITS_WAY:
-            self.finish()
-        if dst.storage.queued & IS_HELD or opens and dst.storage.queued:
-            if any(map(self.uses, results_of(dst, counts, moves[0]))):
-                self.run()
-        self._split(
-            tuple([repeated(t, steps, counts) for t, steps in zip(operands, moves[1:])]),
-            operands,
-            dst,
-            counts,
-            (dst.offset, operands[0].offset, operands[1].offset),
-            moves,
-            opens,
-        )
-
-    def also_read(self, t: Tensor, counts: tuple[int, ...], moves: tuple[int, ...]) -> None:
-        """Note that products wait for whose operand something else stands in: what writes it
-        computes them first, so that as many wait together as if they read it."""
-        self._flag(t.storage, IS_OPERAND)
-        self._operands.append((t, t.offset, (counts, moves)))
-
-    def _split(
-        self,
-        values: tuple[np.ndarray, ...],
-        operands: tuple[Tensor, ...],
-        dst: Tensor,
-        counts: tuple[int, ...],
-        offsets: tuple[int, ...],
-        moves: tuple[tuple[int, ...], ...],
-        opens: bool,
-    ) -> None:
-        """Queue products so that as many wait together as if they had come one by one."""
-        rows = values[0].shape[len(counts)]
-        results = results_of(_at(dst, offsets[0]), counts, moves[0])
-        each = prod(counts) // len(results)
-        if counts and not self.has_room([(results, each, rows)]):
-            self._parts(values, operands, dst, counts, offsets, moves, opens)
-            return
-        rest = [d for d, step in enumerate(moves[0]) if not step]
-        left = tuple(counts[d] for d in rest)
-        spreads = (
-            tuple([(left, tuple([steps[d] for d in rest])) for steps in moves[1:]]) if rest else ()
-        )
-        if len(results) == 1:
-            self._queue(
-                values, operands, results[0], each, each * rows, offsets[1:], spreads, opens
-            )
-            return
-        for (at, _), result in zip(of_each_sum(counts, moves[0]), results):
-            where = tuple(
-                o + sum(n * step for n, step in zip(at, steps) if type(n) is int)
-                for o, steps in zip(offsets[1:], moves[1:])
-            )
-            self._queue(
-                tuple(v[at] for v in values),
-                operands,
-                result,
-                each,
-                each * rows,
-                where,
-                spreads,
-                opens,
-            )
-
-    def _parts(
-        self,
-        values: tuple[np.ndarray, ...],
-        operands: tuple[Tensor, ...],
-        dst: Tensor,
-        counts: tuple[int, ...],
-        offsets: tuple[int, ...],
-        moves: tuple[tuple[int, ...], ...],
-        opens: bool,
-    ) -> None:
-        """Queue the iterations of the outermost loop, as many at once as there is room for."""
-        rows, done = values[0].shape[len(counts)], 0
-        while done < counts[0]:
-            here = tuple(o + done * steps[0] for o, steps in zip(offsets, moves))
-
-            def too_many(number: int, at: int = here[0]) -> bool:
-                part = (number, *counts[1:])
-                sums = results_of(_at(dst, at), part, moves[0])
-                return not self.has_room([(sums, prod(part) // len(sums), rows)])
-
-            some = bisect_left(range(1, counts[0] - done + 1), True, key=too_many)
-            if some:
-                self._split(
-                    tuple(v[done : done + some] for v in values),
-                    operands,
-                    dst,
-                    (some, *counts[1:]),
-                    here,
-                    moves,
-                    opens,
-                )
-            else:
-                self._split(
-                    tuple(v[done] for v in values),
-                    operands,
-                    dst,
-                    counts[1:],
-                    here,
-                    tuple(steps[1:] for steps in moves),
-                    opens,
-                )
-            done += some or 1
-            opens = opens and moves[0][0] != 0  # the next iteration has its own sums
-
-    def has_room(self, more: list[tuple[list[Tensor], int, int]]) -> bool:
-        """Return whether products can wait with those that do: sums, and to each so many of so many
-        rows."""
-        return self._count + sum(
-            len(sums) * each for sums, each, _ in more
-        ) <= MAX_PRODUCTS and all(
-            self._waiting(dst) + each * rows <= MAX_ROWS
-            for sums, each, rows in more
-            for dst in sums
-        )
-
-    def meets(self, dst: Tensor) -> bool:
-        """Return whether products wait for another sum that has bytes in common with this one."""
-        return (
-            bool(dst.storage.queued & IS_RESULT)
-            and _result(dst) not in self._groups
-            and self._sums.meet(dst)
-        )
-
-    def _waiting(self, dst: Tensor) -> int:
-        """Return how many rows of operands wait for a sum."""
-        group = self._groups.get(_result(dst))
-        return 0 if group is None else group.rows
-
-    def _queue(
-        self,
-        values: tuple[np.ndarray, ...],
-        operands: tuple[Tensor, ...],
-        dst: Tensor,
-        number: int,
-        rows: int,
-        offsets: tuple[int, ...],
-        spreads: tuple,
-        opens: bool,
-    ) -> None:
-        if self._count + number > MAX_PRODUCTS or self._waiting(dst) + rows > MAX_ROWS:
+        rows = stationary.shape[0]
+        if self._count >= MAX_PRODUCTS or self._waiting(dst) + rows > MAX_ROWS:
             self.start()
             if dst.storage.queued & ON_ITS_WAY:  # one sum is added up in order
                 self.finish()
@@ -256,29 +84,35 @@ class Products:
             group = self._groups[key] = Group(dst, opens or replaces_zeros(dst))
             self._flag(dst.storage, IS_RESULT)
         of_left = None
-        for t, a, arrays, places, storages, offset, spread in zip(
-            operands,
-            values,
-            group.operands,
-            group.places,
-            group.storages,
-            offsets,
-            spreads or ((), ()),
+        for t, a, arrays, places, storages in zip(
+            operands, (stationary, moving), group.operands, group.places, group.storages
         ):
-            st = t.storage
-            storages.add(st)
-            if not st.queued:
-                self._flag(st, IS_OPERAND)
+            storages.add(t.storage)
+            if not t.storage.queued:
+                self._flag(t.storage, IS_OPERAND)
             arrays.append(a)
-            place = _place(t, offset, spread)
-            if place[0] == of_left:  # nests copy one of two tiles of an array: it is not shared
+            place = _place(t)
+            if place[0] == of_left:  # a product of an array and itself is rounded in its own way
                 self._alone += 1
                 place = (-self._alone, *place)
             of_left = place[0]
             places.append(place)
-            self._operands.append((t, offset, spread))
+            self._operands.append(t)
         group.rows += rows
-        self._count += number
+        self._count += 1
+
+    def meets(self, dst: Tensor) -> bool:
+        """Return whether products wait for another sum that has bytes in common with this one."""
+        return (
+            bool(dst.storage.queued & IS_RESULT)
+            and _result(dst) not in self._groups
+            and self._sums.meet(dst)
+        )
+
+    def _waiting(self, dst: Tensor) -> int:
+        """Return how many rows of operands wait for a sum."""
+        group = self._groups.get(_result(dst))
+        return 0 if group is None else group.rows
 
     def _flag(self, storage: Any, flag: int) -> None:
         if not storage.queued:
@@ -293,7 +127,7 @@ class Products:
         self._flag(dst.storage, IS_RESULT | IS_HELD)
         for t in ins.srcs:
             self._flag(t.storage, IS_OPERAND | IS_HELD)
-            self._operands.append((t, t.offset, ()))
+            self._operands.append(t)
 
     def before_write(self, t: Tensor, adds: bool = False) -> None:
         """Compute what waits if it would notice that `t` is written, or that a product `adds` to
@@ -313,13 +147,13 @@ class Products:
         storage: Any = t.storage
         if storage.queued & ON_ITS_WAY:
             self.finish()
-        lo, hi = _bytes(t, t.offset)
+        lo, hi = _bytes(t)
         if storage.queued & IS_RESULT:
-            waiting = [_bytes(dst, dst.offset) for dst in self._results() if dst.storage is storage]
+            waiting = [_bytes(dst) for dst in self._results() if dst.storage is storage]
             if any(lo < end and first < hi for first, end in waiting):
                 return True
-        for x, offset, spread in self._operands:
-            at, past = _bytes(x, offset, spread)
+        for x in self._operands:
+            at, past = _bytes(x)
             first, end = self._in_use.get(x.storage.id, (at, past))
             self._in_use[x.storage.id] = min(at, first), max(past, end)
         self._operands = []
@@ -493,13 +327,13 @@ def _beside_each_other(
     return found
 
 
-def _place(t: Tensor, offset: int, spread: tuple) -> tuple:
+def _place(t: Tensor) -> tuple:
     """Return what tells an operand from others: tiles that hold the same bytes of HBM are alike."""
     st = t.storage
-    if st.loaded is not None and not spread:
+    if st.loaded is not None:
         src, version, then = st.loaded
         if st.version == then:
-            p, at = divmod(offset, st.row_bytes)
+            p, at = divmod(t.offset, st.row_bytes)
             return (
                 src.storage.id,
                 src.offset + p * src.strides[0] + at,
@@ -507,9 +341,8 @@ def _place(t: Tensor, offset: int, spread: tuple) -> tuple:
                 (src.strides[0], *t.strides[1:]),
                 t.dtype.num,
                 version,
-                spread,
             )
-    return st.id, offset, t.shape, t.strides, t.dtype.num, st.version, spread
+    return st.id, t.offset, t.shape, t.strides, t.dtype.num, st.version
 
 
 def _result(dst: Tensor) -> tuple:
@@ -517,45 +350,11 @@ def _result(dst: Tensor) -> tuple:
     return dst.storage.id, dst.offset, dst.shape, dst.strides
 
 
-def _at(dst: Tensor, offset: int) -> Tensor:
-    """Return a sum of the same shape that begins elsewhere."""
-    return (
-        dst if offset == dst.offset else dst.like(offset, dst.shape, dst.strides, dst.nblock, None)
-    )
-
-
-@lru_cache(maxsize=256)
-def of_each_sum(
-    counts: tuple[int, ...], steps: tuple[int, ...]
-) -> list[tuple[tuple[Any, ...], int]]:
-    """Return which iterations of loops add to the same sum, and how many bytes it is away.
-
-    The iterations are a subscript: the indices of loops that move the sum by `steps`, and all of
-    the others.
-    """
-    every: list[list[Any]] = [
-        list(range(n)) if step else [slice(None)] for n, step in zip(counts, steps)
-    ]
-    return [(at, sum(n * step for n, step in zip(at, steps) if step)) for at in product(*every)]
-
-
-def results_of(dst: Tensor, counts: tuple[int, ...], steps: tuple[int, ...]) -> list[Tensor]:
-    """Return what the products of all iterations are added to; the first one to `dst`."""
-    return [_at(dst, dst.offset + by) for _, by in of_each_sum(counts, steps)]
-
-
-def _bytes(t: Tensor, offset: int, spread: tuple = ()) -> tuple[int, int]:
-    """Return the range of bytes of each partition that a tile lies in; `spread`: in all iterations
-    of loops, so many, each moving it so far."""
+def _bytes(t: Tensor) -> tuple[int, int]:
+    """Return the range of bytes of each partition that a tile lies in."""
     if t.memory is HBM:
         return 0, t.storage.nbytes
-    counts, steps = spread or ((), ())
-    return free_range(
-        offset % t.storage.row_bytes,
-        (t.shape[0], *counts, *t.shape[1:]),
-        (t.strides[0], *steps, *t.strides[1:]),
-        t.dtype.itemsize,
-    )
+    return free_range(t.offset % t.storage.row_bytes, t.shape, t.strides, t.dtype.itemsize)
 
 
-__all__ = ["Products", "of_each_sum"]
+__all__ = ["Products"]

@@ -56,16 +56,12 @@ class Stacks:
 def as_one(group: Group, which: int, columns: int) -> tuple[np.ndarray | None, bool]:
     """Return the operands of a group as they lie in memory, as one matrix of so many columns, None
     if they are none; and whether it is a copy of them."""
-    parts, places = group.operands[which], group.places[which]
-    a = (
-        parts[0]
-        if len(parts) == 1
-        else in_a_row(parts, [len(place[-1][0]) if place[-1] else 0 for place in places])
-    )
+    parts = group.operands[which]
+    a = parts[0] if len(parts) == 1 else in_a_row(parts)
     if a is None:
         return None, False
     shape = a.size // columns, columns
-    if len(parts) == 1 and not places[0][-1]:
+    if len(parts) == 1:
         whole = a.reshape(shape)
         return whole, not np.may_share_memory(whole, a)
     strides = merge_dims(a.shape, a.strides, shape)
@@ -127,30 +123,22 @@ def _copied(st: Storage, flat: np.ndarray, first: int, end: int) -> np.ndarray:
     return copy
 
 
-def in_a_row(parts: list[np.ndarray], loops: list[int]) -> np.ndarray | None:
+def in_a_row(parts: list[np.ndarray]) -> np.ndarray | None:
     """Return arrays that lie in one memory at the same distance as one with a dim in front, or
-    None. Each has at most as many dims in front as `loops` says."""
-    base, begin, step, total = parts[0].base, _address(parts[0]), 0, 0
-    for a, dims in zip(parts, loops):
-        if dims:
-            step = a.strides[0]
-    step = step or _address(parts[1]) - begin
-    one = parts[0][0] if loops[0] else parts[0]
+    None."""
+    one, base, begin = parts[0], parts[0].base, _address(parts[0])
+    step = _address(parts[1]) - begin
     if base is None or one.strides[-1] != one.itemsize:
         return None
-    for a, dims in zip(parts, loops):
+    for k, a in enumerate(parts):
         if (
-            dims > 1
-            or a.base is not base
-            or _address(a) != begin + total * step
-            or a.shape[dims:] != one.shape
-            or a.strides[dims:] != one.strides
-            or dims
-            and a.strides[0] != step
+            a.base is not base
+            or _address(a) != begin + k * step
+            or a.shape != one.shape
+            or a.strides != one.strides
         ):
             return None
-        total += len(a) if dims else 1
-    return as_strided(one, (total, *one.shape), (step, *one.strides))
+    return as_strided(one, (len(parts), *one.shape), (step, *one.strides))
 
 
 def _address(a: np.ndarray) -> int:

@@ -152,10 +152,6 @@ class Extrapolation(Views):
         self.issues.append(Issue(self, ins, dst, adds, len(self.roles)))
         self.roles.extend(self.issues[-1].roles(self.moved))
 
-    def defers(self, ins: Instr) -> bool:
-        """Return whether the product that is about to be computed waits for those of all."""
-        return False
-
     def give_up(self) -> None:
         """Run all loops that have begun whole."""
         for level in self.stack:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from .extrapolate import Extrapolation
 from .source import Plan, plan_of
-from .values import WithValues
 
 if TYPE_CHECKING:
     from ..machine.interface import Machine
@@ -29,10 +28,8 @@ class Start:
     ) -> Iterator[Any]:
         """Yield the indices that have to be executed."""
         m, plan = self.m, self.plan
-        if m.compute and m.pending is not None:
-            m.flush()
         begin = len(m.trace.starts)
-        run = m.loops.nest = WithValues(m, plan.depth) if m.compute else Extrapolation(m)
+        run = m.loops.nest = Extrapolation(m)
         try:
             yield from inner(run, values, indices, recorded)
         finally:
@@ -40,34 +37,33 @@ class Start:
         if not run.fits:
             decided = run.outer is not None and run.outer.escaped
             m.loops.misfits[plan] = m.loops.misfits.get(plan, 0) + (TRIES if decided else 1)
-        elif not m.compute and len(m.trace.starts) - begin < DEAR * len(run.issues) + FEW:
+        elif len(m.trace.starts) - begin < DEAR * len(run.issues) + FEW:
             m.loops.misfits[plan] = TRIES
 
 
 def start(m: Machine, frame: FrameType, values: range) -> Start | None:
-    """Return how a loop begins in a frame, None if all its iterations are to be executed."""
+    """Return how a loop begins in a frame, None if all its iterations are to be executed: where
+    values are computed, for one."""
     if (
-        m.settings.every_iteration
+        m.compute
+        or m.settings.every_iteration
         or m.settings.shuffle is not None
         or m.watch is not None
         or m.launch.cores is not None
         or m.core.body is not None
         or m.memory.direct
         or m.pending is not None
-        and not m.compute
     ):
         return None
     plan = plan_of(frame)
     if (
         plan is None
         or m.loops.misfits.get(plan, 0) >= TRIES
-        or m.compute
-        and not plan.chain
         or plan.depth == 1
         and len(values) < FEWEST
     ):
         return None
-    if not plan.holds(frame, not m.compute):
+    if not plan.holds(frame):
         m.loops.misfits[plan] = m.loops.misfits.get(plan, 0) + 1
         return None
     return Start(m, plan)

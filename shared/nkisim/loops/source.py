@@ -166,12 +166,11 @@ def _is_tensor(x: Any) -> bool:
 class Plan:
     """What a loop, or a function, needs of the names in it.
 
-    `paths`: what each has to be. `chain`: each body is some statements and then at most one loop,
-    `depth` in all.
+    `paths`: what each has to be. `depth`: loops in it.
     """
 
     def __init__(self) -> None:
-        self.depth, self.chain = 0, True
+        self.depth = 0
         self.own: set[str] = set()  # names that it binds
         self.ranges: set[Path] = set()
         self.calls: set[Path] = set()
@@ -195,23 +194,22 @@ class Plan:
             for p in sorted(paths)
         ]
 
-    def holds(self, frame: FrameType, loops: bool) -> bool:
-        """Return whether the names are, in a frame, what they have to be; `loops`: functions of the
-        kernel's author may have some."""
+    def holds(self, frame: FrameType) -> bool:
+        """Return whether the names are, in a frame, what they have to be."""
         variables = frame.f_locals
-        fine = self._fits(ChainMap(variables, frame.f_globals, vars(builtins)), loops, ())
+        fine = self._fits(ChainMap(variables, frame.f_globals, vars(builtins)), ())
         forget(frame, variables)  # tiles would live on in it
         return fine
 
-    def _fits(self, names: Names, loops: bool, within: tuple[CodeType, ...]) -> bool:
+    def _fits(self, names: Names, within: tuple[CodeType, ...]) -> bool:
         for path, fits in self.paths:
             x = _found(path, names)
-            if not fits(x) and not (fits is _is_function and _is_known(x, loops, within)):
+            if not fits(x) and not (fits is _is_function and _is_known(x, within)):
                 return False
         return True
 
 
-def _is_known(x: Any, loops: bool, within: tuple[CodeType, ...]) -> bool:
+def _is_known(x: Any, within: tuple[CodeType, ...]) -> bool:
     """Return whether something is a function of the kernel's author that does no more than a loop
     may; `within`: those that call it."""
     if not isinstance(x, FunctionType) or x.__code__ in within:
@@ -225,9 +223,8 @@ def _is_known(x: Any, loops: bool, within: tuple[CodeType, ...]) -> bool:
             held[name] = cell.cell_contents
     return (
         plan is not None
-        and (loops or not plan.depth)
         and all(map(_is_value, given))
-        and plan._fits(ChainMap(held, x.__globals__, vars(builtins)), loops, (*within, code))
+        and plan._fits(ChainMap(held, x.__globals__, vars(builtins)), (*within, code))
     )
 
 
@@ -338,11 +335,6 @@ def _is_loop(node: ast.For, plan: Plan) -> bool:
     plan.depth += 1
     plan.ranges.add(path)
     plan.own.add(target.id)
-    plan.chain &= not any(
-        isinstance(n, ast.For) and n is not node.body[-1]
-        for s in node.body
-        for n in ([s] if isinstance(s, ast.For) else ast.walk(s))
-    )
     return all(_reads(plan, e) for e in call.args) and all(
         _is_statement(s, plan) for s in node.body
     )

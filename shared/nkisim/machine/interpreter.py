@@ -16,10 +16,10 @@ import numpy as np
 from ..checks.finding import Findings
 from ..chip import dtypes
 from ..chip.hw import NeuronCore
-from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, Storage, contiguous_strides
+from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, SBUF, Storage, contiguous_strides
 from ..dialect import Dialect
 from ..errors import NkiError, fail, not_understood
-from ..lazy import deferred_instructions, deferred_loads
+from ..lazy import deferred_instructions
 from ..lazy.float32_copies import refresh_shadow
 from ..lazy.groups import NOT_YET
 from ..lazy.products import Products
@@ -27,11 +27,11 @@ from ..trace.trace import Trace
 from . import arena, assignment, bodies, limits, masked_writes, operand_errors, suggestions
 from .block import BlockTensor
 from .context import current
-from .instruction import Instr
+from .instruction import PLAIN, Instr
 from .loop import Loop
 from .overflow import Overflow, tile_integers
 from .state import Core, Launch, Loops, Memory, Settings
-from .tensor import Tensor
+from .tensor import Tensor, same_bytes
 from .tile_values import TileValues
 from .transfers import Transfers
 from .undefined import Undefined
@@ -388,25 +388,23 @@ class Interpreter:
             and not ins.row.merges
         )
         whole = covers and st.init == NEVER and dst.size * dst.dtype.itemsize == st.nbytes
-        moved = covers and ins.row.loop_vectorizable and deferred_loads.moves(ins, dst)
-        if not (moved and self.transfers is None and deferred_loads.put_off(dst, ins.srcs[0])):
-            if whole and not ins.accumulate:
-                st.fresh()
-            elif (
-                covers
-                and not ins.accumulate
-                and self.transfers is None
-                and st not in [s.storage for s in ins.srcs]
-            ):
-                dst.to_write()
-            try:
-                self.run(ins, dst)
-            except BaseException:
-                dst._np = None  # not written, maybe: it is not looked at as it is
-                raise
+        if whole and not ins.accumulate:
+            st.fresh()
+        elif (
+            covers
+            and not ins.accumulate
+            and self.transfers is None
+            and st not in [s.storage for s in ins.srcs]
+        ):
+            dst.to_write()
+        try:
+            self.run(ins, dst)
+        except BaseException:
+            dst._np = None  # not written, maybe: it is not looked at as it is
+            raise
         if whole:
             st.init = FULLY
-            if moved:
+            if ins.row.loop_vectorizable and _moves_bytes(ins, dst):
                 st.loaded = ins.srcs[0], ins.srcs[0].storage.version, st.version + 1
 
     def run(self, ins: Instr, dst: Tensor) -> None:
@@ -479,3 +477,13 @@ class Interpreter:
         tr.node_loop.append(loop)
         tr.node_iter.append(i)
         self.core.node = len(tr.node_loop) - 1
+
+
+def _moves_bytes(ins: Instr, dst: Tensor) -> bool:
+    """Return whether a copy moves bytes to SBUF as they are, row by row."""
+    return (
+        ins.variant is PLAIN
+        and len(ins.srcs) == 1
+        and dst.memory is SBUF
+        and same_bytes(ins.srcs[0], dst)
+    )

@@ -15,22 +15,12 @@ from hypothesis import strategies as st
 
 import nkisim
 from looping import P, count, data, kernel_with, same
-from nkisim.loops.values import WithValues
 
 
 @pytest.fixture
 def executed(monkeypatch):
-    """Count the loops that ran once, and the products that did not."""
-    once, others = count(monkeypatch), []
-    end = WithValues.end
-
-    def ended(self):
-        end(self)
-        if not self.all_fit:
-            others.append(self)
-
-    monkeypatch.setattr(WithValues, "end", ended)
-    return once, others
+    """Count the loops whose iterations all followed from the first."""
+    return count(monkeypatch)
 
 
 def dtype_of(name):
@@ -117,8 +107,7 @@ def test_these_bodies_run_once(executed, body, dtype):
     dt = dtype_of(dtype)
     outcome = same(kernel_with(body), data(P, 8, 12, dtype=dt), data(P, 9, P, dtype=dt))
     assert isinstance(outcome, dict), outcome
-    once, others = executed
-    assert len(once) == 2 and not others
+    assert len(executed) == 1
 
 
 # -- matrix products as people write them ----------------------------------------------------------
@@ -228,7 +217,7 @@ def test_loads_and_products_of_a_nest_run_once(executed, kernel, dtype):
     a, b = data(3 * P, 2 * P, dtype=dt), data(3 * P, 256, dtype=dt)
     outcome = same(kernel, a, b)
     assert isinstance(outcome, dict), outcome
-    assert len(executed[0]) >= 2
+    assert len(executed) >= 1
 
 
 @pytest.mark.parametrize("kernel", PRODUCTS, ids=lambda k: k.__name__)
@@ -499,14 +488,6 @@ BODIES = [
 def test_what_does_not_fit_is_the_same_as_ever(body, dtype):
     dt = dtype_of(dtype)
     same(around, data(4 * P, P, dtype=dt), data(4 * P, 8, dtype=dt), body=body)
-
-
-@pytest.mark.parametrize(
-    "body", [next_slot, slot_before, product_first, one_slot_for_all, the_sum_is_read, downwards]
-)
-def test_what_another_iteration_writes_is_not_read_too_early(executed, body):
-    nkisim.run(around, data(4 * P, P), data(4 * P, 8), body=body)
-    assert len(executed[0]) <= (body is product_first)  # its second nest is one
 
 
 def test_an_input_that_is_written_later_is_read_before():
