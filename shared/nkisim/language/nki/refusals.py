@@ -8,6 +8,7 @@ warnings of the errors and goes on, strict errors of all warnings, off leaves al
 from __future__ import annotations
 
 from functools import cache
+from math import prod
 from typing import Any
 
 from ...chip import dtypes
@@ -334,6 +335,15 @@ def read(operands: list[Any], sums: Sums) -> None:
             end = t.offset + sum((n - 1) * s for n, s in zip(t.shape[1:], t.strides[1:]))
             known = sums[t.storage.id]
             known.update((at, True) for at in known if t.offset <= at <= end)
+
+
+def begun(t: Tensor, sums: Sums) -> None:
+    """Forget the sums that lay where a tile is made: its products begin others."""
+    known, row = sums.get(t.storage.id, {}), t.storage.row_bytes
+    (part, first), size = divmod(t.offset, row), prod(t.shape[1:]) * t.itemsize
+    for at in [*known]:
+        if 0 <= at // row - part < t.shape[0] and 0 <= at % row - first < size:
+            del known[at]
 
 
 def added(m: Machine, dst: Tensor, onto: bool, sums: Sums, line: int) -> None:
