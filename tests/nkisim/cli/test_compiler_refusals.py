@@ -56,6 +56,24 @@ def test_tiles_of_one_instruction_must_fit_together_those_of_two_need_not():
 
 
 @nki.jit
+def two_tiles_of(x, partitions):
+    a = nl.ndarray((partitions, 65536), dtype=nl.bfloat16, buffer=nl.sbuf)
+    b = nl.ndarray((partitions, 65536), dtype=nl.bfloat16, buffer=nl.sbuf)
+    nisa.memset(dst=a[:, 0:64], value=0.0)
+    nisa.tensor_copy(dst=b[:, 0:64], src=a[:, 0:64])
+    return stored(b[:, 0:64], (partitions, 64))
+
+
+@pytest.mark.parametrize("partitions, fit", [(32, True), (64, True), (96, False), (128, False)])
+def test_tiles_of_few_partitions_lie_beside_each_other(partitions, fit):
+    """As in the cross entropy of AWS's kernel library: two of 64 rows and 128 KiB each."""
+    if fit:
+        assert said(two_tiles_of, X, partitions) == []
+    else:
+        assert refused(two_tiles_of, X, partitions) == "NKI-R01"
+
+
+@nki.jit
 def scaled(x, wide):
     t = nl.load(x)
     by = nl.load(x[:, 0:1], dtype=nl.float32 if wide else x.dtype)
