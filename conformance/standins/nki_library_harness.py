@@ -5,8 +5,9 @@ repository, older ones take their dtypes from inside of AWS's compiler, and an a
 compiled kernels get is asked for in its simulation mode. Tests that only trace a kernel ask the
 compiler for it, as if they were in no mode; a trace is a run here. Some of their kernels look at
 views alone and return an argument as it is, because a kernel must return something; a run would
-refuse that as a result. The mode skips cases with a large number in their names. Where a test function has no others, these run here, within the time
-that the suite gives to each. Kernels of 0.2 use the name `builtin`, which its parser knew.
+refuse that as a result. The mode skips cases with a large number in their names. Where a test
+function has no others, these run here, within the time that the suite gives to each. Kernels of
+0.2 use the name `builtin`, which its parser knew.
 """
 
 from __future__ import annotations
