@@ -402,6 +402,28 @@ def test_a_sample_of_each_function_is_counted_by_functions(tmp_path, monkeypatch
     assert (whole.detail["sample"], whole.detail["each"]) == (0, 2)
 
 
+def test_a_smaller_sample_is_one_of_the_suites_that_have_samples_and_is_counted_apart(
+    tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from conformance import cli, layouts, suites
+
+    sampled = suites.Part("tests", ("test_*.py",), sample=3, each=2)
+    suite = suites.Suite(
+        "some", "", "trn2", (sampled, suites.Part("tests", ("a.py",))), ("an/owner",)
+    )
+    checkout = write(tmp_path / "sources" / "an+owner", test_some=SAMPLED)
+    for sample, size in ((1, 1), (0, 3)):
+        (job,) = layouts.jobs(cli._sampled(suite, sample), checkout, full=False)
+        assert (job.detail["sample"], job.detail["sampled"]) == (size, True)
+    assert cli._sampled(suite, 1).parts[1].sample == 0
+    given = ["--sources", str(tmp_path)]
+    modes = [cli._mode(cli._parse(given + more)) for more in ([], ["--sample", "1"], ["--full"])]
+    assert modes == ["quick", "sample 1", "full"]
+    with pytest.raises(SystemExit):
+        cli._parse([*given, "--sample", "1", "--full"])
+
+
 def test_what_does_not_end_is_stopped(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     assert ended(tmp_path, "import time; time.sleep(600)", 1) == {
