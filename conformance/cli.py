@@ -6,6 +6,7 @@ import argparse
 import difflib
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -26,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console(width=None if sys.stdout.isatty() else 160, emoji=False)
     try:
         sources = Path(options.sources).resolve()
-        chosen = _chosen(options.suite)
+        chosen = [_sampled(suite, options.sample) for suite in _chosen(options.suite)]
         jobs = _jobs(chosen, sources, options.full, options.cases)
     except CannotRun as problem:
         print(f"conformance: {problem}", file=sys.stderr)
@@ -65,6 +66,14 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "is neither compared nor kept",
     )
     parser.add_argument("--full", action="store_true", help="also what takes an hour")
+    parser.add_argument(
+        "--sample",
+        type=int,
+        default=0,
+        metavar="N",
+        help="N cases of each test function of the suites that run samples, the smallest first; "
+        "these are counted apart",
+    )
     parser.add_argument("--workers", type=int, default=2, help="processes at a time (default 2)")
     parser.add_argument(
         "--findings", action="store_true", help="list each warning and error with its place"
@@ -90,6 +99,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if options.accept and options.cases:
         parser.error("--accept takes whole suites; leave out --cases")
+    if options.sample < 0 or options.sample and options.full:
+        parser.error("--sample takes a number of cases, and no --full, which runs all of them")
     if options.workers < 1:
         parser.error("--workers must be at least 1")
     return options
@@ -106,6 +117,14 @@ def _chosen(names: Sequence[str]) -> list[Suite]:
                 + f"There are: {', '.join(known)}"
             )
     return [known[name] for name in names] or list(SUITES)
+
+
+def _sampled(suite: Suite, sample: int) -> Suite:
+    """Return a suite with so many cases of each function where it runs samples (0: its own)."""
+    parts = tuple(
+        replace(part, sample=sample) if sample and part.sample else part for part in suite.parts
+    )
+    return replace(suite, parts=parts)
 
 
 def _jobs(chosen: Sequence[Suite], sources: Path, full: bool, cases: str) -> list[layouts.Job]:
@@ -183,7 +202,7 @@ def _run(jobs: Sequence[layouts.Job], workers: int) -> tuple[list[pool.Done], bo
 
 
 def _mode(options: argparse.Namespace) -> str:
-    return "full" if options.full else "quick"
+    return "full" if options.full else f"sample {options.sample}" if options.sample else "quick"
 
 
 def _show(

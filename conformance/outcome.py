@@ -4,7 +4,8 @@ passed    the values are right, or the suite's own assertions hold
 refused   nkisim raised NkiError: it says that NKI or the chip would not take this
 failed    wrong values, a broken assertion, a crash, or not finished in time
 not here  nothing that the simulator is asked: another dialect, a package that is not installed,
-          hardware, or a kernel that ends itself (its own `raise`, a name it never defines)
+          hardware, a function that it says it does not model, or a kernel that ends itself (its own
+          `raise`, a name it never defines)
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 PASSED, REFUSED, FAILED, NOT_HERE = "passed", "refused", "failed", "not here"
+_NOT_MODELLED = "exists in NKI and is not modelled here"  # nkisim, of a name of the public API
 OUTCOMES = (PASSED, REFUSED, FAILED, NOT_HERE)
 
 
@@ -64,6 +66,8 @@ def of_exception(
         )
     place, line = _place(error, root)
     what = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+    if any(_NOT_MODELLED in str(e) for e in _chain(error)):
+        return Result(case, NOT_HERE, what, place)
     if isinstance(error, (ImportError, SyntaxError)):
         if isinstance(error, SyntaxError) and error.filename:
             place = f"{error.filename}:{error.lineno}"

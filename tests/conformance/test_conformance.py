@@ -238,6 +238,10 @@ class Tests(unittest.TestCase):
     def test_crash(self):
         [][0]
 
+def test_not_modelled():
+    import nki.collectives
+    nki.collectives.all_reduce
+
 @pytest.mark.skip(reason="needs a chip")
 def test_skipped():
     pass
@@ -275,6 +279,8 @@ def test_suites_of_tests_and_scripts(tmp_path):
     assert got[f"{file}::Tests::test_wrong"].startswith("failed: AssertionError: ")
     assert got[f"{file}::Tests::test_refused"].startswith("refused: NKI-P01")
     assert got[f"{file}::Tests::test_crash"].startswith("failed: crash: IndexError")
+    assert "all_reduce exists in NKI and is not modelled" in got[f"{file}::test_not_modelled"]
+    assert got[f"{file}::test_not_modelled"].startswith("not here")
     assert got[f"{file}::test_skipped"].startswith("not here: skipped")
     assert (
         got[f"{file}::test_it_knows_to_fail"]
@@ -396,6 +402,28 @@ def test_a_sample_of_each_function_is_counted_by_functions(tmp_path, monkeypatch
     assert (whole.detail["sample"], whole.detail["each"]) == (0, 2)
 
 
+def test_a_smaller_sample_is_one_of_the_suites_that_have_samples_and_is_counted_apart(
+    tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from conformance import cli, layouts, suites
+
+    sampled = suites.Part("tests", ("test_*.py",), sample=3, each=2)
+    suite = suites.Suite(
+        "some", "", "trn2", (sampled, suites.Part("tests", ("a.py",))), ("an/owner",)
+    )
+    checkout = write(tmp_path / "sources" / "an+owner", test_some=SAMPLED)
+    for sample, size in ((1, 1), (0, 3)):
+        (job,) = layouts.jobs(cli._sampled(suite, sample), checkout, full=False)
+        assert (job.detail["sample"], job.detail["sampled"]) == (size, True)
+    assert cli._sampled(suite, 1).parts[1].sample == 0
+    given = ["--sources", str(tmp_path)]
+    modes = [cli._mode(cli._parse(given + more)) for more in ([], ["--sample", "1"], ["--full"])]
+    assert modes == ["quick", "sample 1", "full"]
+    with pytest.raises(SystemExit):
+        cli._parse([*given, "--sample", "1", "--full"])
+
+
 def test_what_does_not_end_is_stopped(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     assert ended(tmp_path, "import time; time.sleep(600)", 1) == {
@@ -433,7 +461,7 @@ def test_a_folder_that_is_not_there(tmp_path):
 def test_the_accepted_counts_are_those_that_the_document_names():
     from conformance import counts, outcome, suites
 
-    from nkisim.errors.rules import RULES
+    from nkisim.lint.constructs import RULES  # with those of its own
 
     text = " ".join((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split())
     assert f"`{counts.ACCEPTED.relative_to(ROOT).as_posix()}`" in text

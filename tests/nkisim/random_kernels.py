@@ -42,13 +42,12 @@ from test_row_matrix import SPECS, dtypes_of  # noqa: E402
 from nkisim.errors import NkiError  # noqa: E402
 from nkisim.isa.table import ROWS  # noqa: E402
 from oracle.common import E4M3, E5M2, is_float  # noqa: E402
-from rowmatrix import check, masks  # noqa: E402
+from rowmatrix import check, masks, mx  # noqa: E402
 from rowmatrix.data import prefill  # noqa: E402
 from rowmatrix.nki_rows import ROWS as NKI_ROWS  # noqa: E402
 from rowmatrix.trial import Trial  # noqa: E402
 
 _VALUES, _NOTHING = "its values are not documented", "it writes nothing"
-_BITS = "every dtype, layout and number of partitions is tried with the oracle"
 #: rows that have no kernels here: why, and the test that has the row
 NOT_HERE = {
     "rand": (
@@ -93,8 +92,6 @@ NOT_HERE = {
         "a form of other rows",
         "language/test_nki_indirect.py::test_a_scatter_writes_them_and_keeps_the_others",
     ),
-    "quantize_mx": (_BITS, "language/test_nki_row_matrix.py::test_quantize"),
-    "nc_matmul_mx": (_BITS, "language/test_nki_row_matrix.py::test_product_of_packed_tiles"),
 }
 
 OLD_LOOPS = ("range", "affine_range", "sequential_range", "static_range")
@@ -148,7 +145,10 @@ def random_kernel(seed: int) -> Kernel:
 
     count, turn = int(rng.integers(1, 4)), int(rng.integers(1 << 20))
     if rng.integers(2):
-        row = pick(NKI_ROWS)
+        row = pick((*NKI_ROWS, *mx.ROWS))
+        if row in mx.ROWS:
+            trials = [mx.MxTrial(row, np.random.default_rng([8, seed])) for _ in range(count)]
+            return Kernel("nki", [_again(t, k) for k, t in enumerate(trials)], pick(LOOPS))
         grid, dtype, sample = pick(row.grids.values()), pick(row.dtypes), pick(row.samples)
         view = pick(v for v in row.views if v != "swapped" or len(grid) > 2)
         return Kernel(
@@ -412,6 +412,9 @@ def mutants(kernel: Kernel) -> Iterator[tuple[str, Kernel, str]]:
         ("slice off by one", _shifted),
         ("wrong dtype", _other_dtype),
         ("dropped mask", _unmasked if old_one else None),
+        ("wrong scale", mx.other_scale),
+        ("wrong rows of scales", mx.other_rows),
+        ("wrong packed dtype", mx.other_packing),
     ):
         if change is None:
             continue
@@ -567,7 +570,7 @@ class Counts:
 
 def rows_without_kernels() -> set[str]:
     """Return the rows of the table that no kernels are made of."""
-    return set(ROWS) - {s.row for s in SPECS} - {r.name for r in NKI_ROWS}
+    return set(ROWS) - {s.row for s in SPECS} - {r.name for r in NKI_ROWS} - set(mx.ROWS)
 
 
 def main() -> int:

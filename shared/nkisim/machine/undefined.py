@@ -100,8 +100,8 @@ class Undefined:
             dst.storage.init != FULLY or ins.scatters
         ):
             first = kept[0] = _origins(dst)
-            if ins.accumulate:
-                first[first == 0] = -1  # the first product overwrites it
+            if ins.accumulate:  # the first product overwrites what its tile has not written
+                first[(first == 0) | (dst.storage.arena and not arena.wrote(dst))] = -1
         if ins.row.merges:
             kept[1:] = [_origins(t) if t.storage.init != FULLY else None for t in outs[1:]]
         if not bad and all(k is None or (k < 0).all() for k in kept):

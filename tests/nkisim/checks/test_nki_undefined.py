@@ -177,3 +177,33 @@ def test_a_first_product_overwrites_what_it_covers_and_nothing_else(columns, thr
     assert np.array_equal(run.outputs, 2 * x.T @ y[:, :columns]) and not ids(run)
     if columns < 256:
         assert ids(nkisim.run(sums, x, y, columns, 256, target="trn2")) == ["NKI-U02"]
+
+
+@nki.jit
+def sum_after_a_transpose(x, other):
+    """Transpose a tile of which half was written; then add up in its PSUM bank."""
+    out = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.shared_hbm)
+    whole = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=whole, src=x)
+    half = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=half[0:64], src=x[0:64])
+    turned = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.psum, address=(0, 0))
+    nisa.nc_transpose(dst=turned, data=half)
+    kept = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=kept[:, 0:64], src=turned[:, 0:64])
+    total = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum, address=(0, 0))
+    if not other:
+        nisa.nc_matmul(dst=total, stationary=half, moving=whole)
+    nisa.nc_matmul(dst=total, stationary=whole, moving=whole)
+    result = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=result, src=total)
+    nisa.dma_copy(dst=out, src=result)
+    return out
+
+
+@pytest.mark.parametrize("other", [True, False])
+def test_a_sum_does_not_depend_on_what_another_tile_left_at_its_address(other):
+    """The first product overwrites it, unless it is one of the same tile, of undefined numbers."""
+    x = np.random.default_rng(0).standard_normal((128, 128)).astype(ml_dtypes.bfloat16)
+    run = nkisim.run(sum_after_a_transpose, x, other, target="trn2")
+    assert ("NKI-U02" in {f.id for f in run.findings}) == (not other)

@@ -56,6 +56,24 @@ def test_tiles_of_one_instruction_must_fit_together_those_of_two_need_not():
 
 
 @nki.jit
+def two_tiles_of(x, partitions):
+    a = nl.ndarray((partitions, 65536), dtype=nl.bfloat16, buffer=nl.sbuf)
+    b = nl.ndarray((partitions, 65536), dtype=nl.bfloat16, buffer=nl.sbuf)
+    nisa.memset(dst=a[:, 0:64], value=0.0)
+    nisa.tensor_copy(dst=b[:, 0:64], src=a[:, 0:64])
+    return stored(b[:, 0:64], (partitions, 64))
+
+
+@pytest.mark.parametrize("partitions, fit", [(32, True), (64, True), (96, False), (128, False)])
+def test_tiles_of_few_partitions_lie_beside_each_other(partitions, fit):
+    """As in the cross entropy of AWS's kernel library: two of 64 rows and 128 KiB each."""
+    if fit:
+        assert said(two_tiles_of, X, partitions) == []
+    else:
+        assert refused(two_tiles_of, X, partitions) == "NKI-R01"
+
+
+@nki.jit
 def scaled(x, wide):
     t = nl.load(x)
     by = nl.load(x[:, 0:1], dtype=nl.float32 if wide else x.dtype)
@@ -174,6 +192,26 @@ def banks(x):
 
 def test_sums_beside_each_other_in_one_tensor_are_two():
     assert said(banks, X) == []
+
+
+@nki.jit
+def one_bank(x, anew):
+    """Two sums in one bank: of two tiles that lie there in turn, or of one tile."""
+    t = nl.load(x)
+    u = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=u, value=0.0)
+    for i in range(2):
+        if anew or i == 0:
+            total = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum, address=(0, 2048))
+        nisa.nc_matmul(dst=total, stationary=t, moving=t)
+        nisa.nc_matmul(dst=total, stationary=t, moving=t)
+        nisa.tensor_tensor(dst=u, data1=u, data2=total, op=nl.add)
+    return stored(u, (64, 64))
+
+
+@pytest.mark.parametrize("anew, found", [(True, []), (False, [("NKI-R06", "warning")])])
+def test_a_tile_at_the_address_of_another_begins_a_sum(anew, found):
+    assert said(one_bank, X, anew) == found
 
 
 def test_strict_makes_no_errors_of_notes_and_off_is_silent(monkeypatch):

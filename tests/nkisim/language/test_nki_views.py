@@ -221,3 +221,18 @@ def test_an_offset_moves_by_whole_elements():
 def test_a_view_with_a_run_time_offset_is_printed(capsys):
     ran(lambda t, x: nl.device_print("row", x.select(0, number(3))))
     assert capsys.readouterr().out.startswith("row (64,) float32 hbm\n[192. 193.")
+
+
+def test_the_tensor_that_a_view_is_one_of():
+    @nki.jit
+    def kernel(x):
+        t = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x)
+        base = t[:, 8:16].view(nl.uint32).base_tensor
+        assert base.shape == (128, 64) and base.dtype == "float32" and base.buffer == nl.sbuf
+        out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=base)
+        return out
+
+    x = np.arange(128 * 64, dtype=np.float32).reshape(128, 64)
+    assert (nki.simulate(kernel)(x) == x).all()

@@ -303,16 +303,27 @@ def quantize_mx(*, src, dst_scale, dtype):
     return {"packed": packed, "dst_scale": scales}
 
 
+#: float4_e2m1fn by its four bits: a sign, two of exponent, one of mantissa
+FLOAT4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
+
+
+def four(pack, dtype):
+    """Return the four values of a packed element: its bytes, the lower four bits of each first."""
+    if dtype == "float4_e2m1fn_x4":
+        return [FLOAT4[bits] for byte in pack.tolist() for bits in (byte % 16, byte // 16)]
+    return pack.view(SMALL[dtype][0]).astype(float)
+
+
 def unpacked(values, scales, dtype):
     """Return packed values as float64: (4 * partitions, columns)."""
-    small, _ = SMALL[dtype]
+    size = 2 if dtype == "float4_e2m1fn_x4" else 4
     p, n = values.shape
-    out = np.zeros((p, n // 4, 4))
+    out = np.zeros((p, n // size, 4))
     for i in range(p):
-        for c in range(n // 4):
+        for c in range(n // size):
             factor = 2.0 ** (float(scales[scale_row(i // 8, p), c]) - 127)
-            out[i, c] = values[i, 4 * c : 4 * c + 4].view(small).astype(float) * factor
-    return out.transpose(0, 2, 1).reshape(4 * p, n // 4)
+            out[i, c] = np.array(four(values[i, size * c : size * (c + 1)], dtype)) * factor
+    return out.transpose(0, 2, 1).reshape(4 * p, n // size)
 
 
 def nc_matmul_mx(*, stationary, moving, stationary_scale, moving_scale, dtypes):

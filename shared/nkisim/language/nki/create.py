@@ -9,7 +9,7 @@ from ...machine import allocate, arena
 from ...machine.interface import Machine
 from ...machine.limits import integer
 from ...machine.tensor import Tensor
-from . import compat
+from . import compat, refusals
 from .enums import BUFFERS, DataType, MemoryRegion
 from .tensor import NkiTensor
 
@@ -35,7 +35,10 @@ def create(
         )
     compat.marked(shape)
     if address is not None:
-        return NkiTensor(_at(m, shape, dtype, region, name, address), region, name)
+        t = _at(m, shape, dtype, region, name, address)
+        if region is MemoryRegion.psum and m.memory.psum_sums:
+            refusals.begun(t, m.memory.psum_sums)
+        return NkiTensor(t, region, name)
     return NkiTensor(allocate.create(m, shape, dtype, BUFFERS[region], name), region, name)
 
 

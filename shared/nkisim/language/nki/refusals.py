@@ -8,6 +8,7 @@ warnings of the errors and goes on, strict errors of all warnings, off leaves al
 from __future__ import annotations
 
 from functools import cache
+from math import prod
 from typing import Any
 
 from ...chip import dtypes
@@ -34,10 +35,22 @@ def _tiles(given: dict[str, Any], memory: Any) -> list[Tensor]:
     ]
 
 
+def _needed(m: Machine, tiles: list[Tensor]) -> int:
+    """Return the bytes of a partition that storages need at least, however they are laid.
+
+    Those of few partitions can lie beside each other, in quadrants of their own; two of more than
+    half of the partitions share one.
+    """
+    half, quadrants = m.hw.pmax // 2, m.hw.pmax // m.hw.quadrant
+    wide = sum(t.storage.row_bytes for t in tiles if t.storage.nparts > half)
+    area = sum(-(-t.storage.nparts // m.hw.quadrant) * t.storage.row_bytes for t in tiles)
+    return max(wide, -(-area // quadrants))
+
+
 def _too_much_together(m: Machine, given: dict[str, Any]) -> str | None:
     """Return whether the tiles of one instruction do not fit in SBUF at the same time."""
-    stored = {t.storage.id: t.storage.row_bytes for t in _tiles(given, SBUF) if not t.storage.arena}
-    total = sum(stored.values())
+    stored = {t.storage.id: t for t in _tiles(given, SBUF) if not t.storage.arena}
+    total = _needed(m, [*stored.values()])
     if total <= m.hw.sbuf_usable_bytes:
         return None
     return (
@@ -48,10 +61,8 @@ def _too_much_together(m: Machine, given: dict[str, Any]) -> str | None:
 
 def fit_apart(m: Machine, given: dict[str, Any]) -> bool:
     """Return whether tiles fit in SBUF together even if each has a storage of its own."""
-    return (
-        sum(t.storage.row_bytes for t in _tiles(given, SBUF) if not t.storage.arena)
-        <= m.hw.sbuf_usable_bytes
-    )
+    tiles = [t for t in _tiles(given, SBUF) if not t.storage.arena]
+    return _needed(m, tiles) <= m.hw.sbuf_usable_bytes
 
 
 def _half_psum_set(m: Machine, given: dict[str, Any]) -> str | None:
@@ -334,6 +345,15 @@ def read(operands: list[Any], sums: Sums) -> None:
             end = t.offset + sum((n - 1) * s for n, s in zip(t.shape[1:], t.strides[1:]))
             known = sums[t.storage.id]
             known.update((at, True) for at in known if t.offset <= at <= end)
+
+
+def begun(t: Tensor, sums: Sums) -> None:
+    """Forget the sums that lay where a tile is made: its products begin others."""
+    known, row = sums.get(t.storage.id, {}), t.storage.row_bytes
+    (part, first), size = divmod(t.offset, row), prod(t.shape[1:]) * t.itemsize
+    for at in [*known]:
+        if 0 <= at // row - part < t.shape[0] and 0 <= at % row - first < size:
+            del known[at]
 
 
 def added(m: Machine, dst: Tensor, onto: bool, sums: Sums, line: int) -> None:

@@ -159,6 +159,11 @@ class NkiTensor(NKIObject):
         """Return the tensor itself: what instructions take, as of a grid (NKI 0.7)."""
         return self
 
+    @property
+    def base_tensor(self) -> NkiTensor:
+        """Return the tensor that this is a view of: AWS's kernel library asks its arguments."""
+        return NkiTensor(self._base, self.buffer, self.name)
+
     def __len__(self) -> int:
         return self._t.shape[0]
 
