@@ -106,11 +106,17 @@ class Undefined:
             kept[1:] = [_origins(t) if t.storage.init != FULLY else None for t in outs[1:]]
         if not bad and all(k is None or (k < 0).all() for k in kept):
             return None
-        origin = self._read(ins, *bad[0]) if bad else 0
+        origin = self._read(ins.line, ins.row.name, *bad[0]) if bad else 0
         if ins.scatters:
             assert kept[0] is not None
             return [
-                _scattered(ins, bad, kept[0], origin, self._read(ins, dst, kept[0]) if adds else -1)
+                _scattered(
+                    ins,
+                    bad,
+                    kept[0],
+                    origin,
+                    self._read(ins.line, ins.row.name, dst, kept[0]) if adds else -1,
+                )
             ]
         differs = _try(self.m, ins, outs, bad, kept)
         out: list[np.ndarray] = [np.where(d, np.int16(origin), np.int16(-1)) for d in differs]
@@ -132,6 +138,14 @@ class Undefined:
                     limit="on the chip this reads whatever the last kernel left there",
                     hint="write all of it first",
                 )
+
+    def sent(self, src: Tensor) -> np.ndarray | None:
+        """Return the origin of each element that a core sends to the other one (-1: it is defined),
+        None if all are defined."""
+        if not self.m.settings.checks or (origins := self._origins(src)) is None:
+            return None
+        read = np.int16(self._read(self.m.here(), "sendrecv", src, origins))
+        return np.where(origins == 0, read, origins)
 
     def spoil(self, outs: tuple[Tensor, ...], origins: list[np.ndarray]) -> None:
         """Mark undefined elements of results, after the instruction has run."""
@@ -167,21 +181,21 @@ class Undefined:
         made = self.m.trace.where(line)
         return f"; created at {made}" if made else ""
 
-    def _read(self, ins: Instr, s: Tensor, origin: np.ndarray) -> int:
+    def _read(self, line: int, name: str, s: Tensor, origin: np.ndarray) -> int:
         """Return the number of the read that the undefined elements of a source go back to."""
         if not (origin == 0).any():
             return int(origin[origin > 0].min(initial=_MOST))
         made = s.storage.where
         for i, read in enumerate(self.reads):
-            if (read.line, read.made) == (ins.line, made):
+            if (read.line, read.made) == (line, made):
                 return i + 1
         if len(self.reads) == _MOST:
             return _MOST
         self.reads.append(
             Read(
-                ins.line,
+                line,
                 made,
-                f"{ins.row.name} reads {s!r}: {region(origin == 0)} was never written",
+                f"{name} reads {s!r}: {region(origin == 0)} was never written",
             )
         )
         return len(self.reads)

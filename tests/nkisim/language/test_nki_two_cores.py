@@ -85,3 +85,23 @@ def test_each_core_places_its_tiles_itself():
     run = nkisim.run(own_addresses[2], X)
     assert run.findings == []
     assert (run.outputs == 1 + X).all()
+
+
+@nki.jit
+def sends_a_part(x, rows):
+    """Send a tile whose last rows nothing has written; store what has arrived."""
+    me = nl.program_id(0)
+    out = nl.ndarray((2, x.shape[0], x.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
+    mine = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    other = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=mine[0:rows], src=x[0:rows])
+    nisa.sendrecv(src=mine, dst=other, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)
+    nisa.dma_copy(dst=out[me], src=other)
+    return out
+
+
+def test_what_nothing_has_written_is_undefined_on_the_other_core_as_well():
+    assert nkisim.run(sends_a_part[2], X, 64).findings == []
+    (found,) = nkisim.run(sends_a_part[2], X, 32).findings
+    assert found.id == "NKI-U02" and found.severity == "error"
+    assert "2,048 of 4,096 elements" in found.text and "sendrecv reads" in found.text

@@ -180,10 +180,10 @@ def sendrecv(
         )
     m.catch_up()
     m.launch.cores.posted[pipe_id, me, m.launch.cores.met[me]] = (
-        np.array(src.np) if m.compute else None
+        (np.array(src.np), m.undefined.sent(src)) if m.compute else (None, None)
     )
     m.launch.cores.wait((f"nisa.sendrecv with pipe_id {pipe_id}",))
-    value = m.launch.cores.posted[pipe_id, 1 - me, m.launch.cores.met[me] - 1]
+    value, origins = m.launch.cores.posted[pipe_id, 1 - me, m.launch.cores.met[me] - 1]
     if value is not None and (value.shape, value.dtype) != (dst.shape, dst.np.dtype):
         raise fail(
             "NKI-S01",
@@ -192,6 +192,8 @@ def sendrecv(
             limit="one shape and dtype for both",
         )
     issue(m, ROWS["sendrecv"], {"src": src, "dst": dst, "value": value})
+    if origins is not None:
+        m.undefined.spoil((dst,), [origins])
 
 
 def get_nc_version() -> Any:
