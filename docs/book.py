@@ -22,6 +22,7 @@ SOURCES = (
     "docs/figures/*.png",
     "labs/*/README.md",
     "infra/README.md",
+    "conformance/*.md",
 )
 REFERENCES = {
     "nkisim": (
@@ -87,7 +88,11 @@ CONTENTS = {
         "A class down": "AWS_TEARDOWN",
         "How infra is made": "infra/README",
     },
-    "The project": {"Contributing": "CONTRIBUTING", "Changes": "CHANGELOG"},
+    "The project": {
+        "Contributing": "CONTRIBUTING",
+        "Changes": "CHANGELOG",
+        "Against public code": "conformance/DIFFERENCES",
+    },
 }
 
 
