@@ -32,7 +32,7 @@ def _moving(spec: OpSpec) -> int:
 def _signs(
     facts: Facts, hw: NeuronCore, wanted: np.ndarray
 ) -> Iterator[tuple[int, float, int, np.ndarray]]:
-    """Yield (line, time that another chip would save, most frequent spec, instructions)."""
+    """Yield (line, time that another chip would save, most frequent op spec, instructions)."""
     saves = np.where(wanted, facts.cheaper(hw), 0.0)
     mine = np.flatnonzero(saves[facts.spec] > 0.0)
     for line, some in facts.by_line(mine):

@@ -38,7 +38,7 @@ class Launch:
         )
 
     def costs(self, core: NeuronCore) -> tuple[list, list]:
-        """Return what each spec of instruction costs with these constants."""
+        """Return what the instructions of each op spec cost with these constants."""
         pairs = list(zip(self.plan.trace.op_specs, self.plan.engines))
         return (
             [None if e == "dma" else cost.work(k, core, e) for k, e in pairs],

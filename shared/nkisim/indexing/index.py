@@ -329,7 +329,7 @@ class Mask:
 
     @staticmethod
     def compare(a: Index, b: Any, operator: str) -> Mask:
-        """Return the mask of `a operator b` for an Index or int `b`."""
+        """Return the mask of `a < b`, or with another operator, for an Index or int `b`."""
         diff = a - b
         if operator == "<":
             return Mask((-diff - 1,))

@@ -1,1 +1,1 @@
-"""Work that is done late or together: matrix products, loads, and what waits for them."""
+"""Work that is done late or together: matrix products, and what waits for them."""

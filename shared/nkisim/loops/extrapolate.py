@@ -245,7 +245,7 @@ class Extrapolation(Views):
         step[(roles == _NODE) & (rows >= level.nodes)] = nodes
         step[(roles == _STORAGE) & (rows >= level.storages)] = made
         every = rows + times * step
-        self._set_kinds(level, every, times)
+        self._set_op_specs(level, every, times)
         starts = np.array(tr.starts[level.starts :])
         tr.rows.frombytes(every.tobytes())
         tr.starts.frombytes((starts + times * len(rows)).tobytes())
@@ -275,8 +275,8 @@ class Extrapolation(Views):
             if known is not None and x.ins.row.accumulates:
                 known.update((at, False) for at in x.at)
 
-    def _set_kinds(self, level: Level, every: np.ndarray, times: np.ndarray) -> None:
-        """Set the kinds of products that add to their sums in some iterations and not in others."""
+    def _set_op_specs(self, level: Level, every: np.ndarray, times: np.ndarray) -> None:
+        """Set the op specs of products that add to their sums in some iterations only."""
         others: list[tuple[int, int]] = []
         for x in self.issues[level.issues :]:
             if x.adds is None:

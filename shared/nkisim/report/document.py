@@ -230,7 +230,7 @@ def _which_values(prof: Any) -> dict[str, Any]:
 
 
 def _op_spec(spec: Any, transfer: Any) -> dict[str, Any]:
-    """Return one spec of instruction: its name, engine, operands and work."""
+    """Return an op spec: its name, engine, operands and work."""
     flops, useful = spec.row.flops(spec)
     return {
         "name": spec.row.name,

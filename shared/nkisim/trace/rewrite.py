@@ -47,7 +47,7 @@ class Draft:
         )
 
     def spec(self, spec: OpSpec) -> int:
-        """Return the id of a spec of instruction, which may be new."""
+        """Return the id of an op spec, which may be new."""
         got = self._ids.get(spec)
         if got is None:
             got = self._ids[spec] = len(self.op_specs)

@@ -181,7 +181,7 @@ def test_a_first_product_overwrites_what_it_covers_and_nothing_else(columns, thr
 
 @nki.jit
 def sum_after_a_transpose(x, other):
-    """Transpose a tile of which half was written; then add up in its PSUM bank."""
+    """Transpose a tile that is half written; then add up in its PSUM bank."""
     out = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.shared_hbm)
     whole = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=whole, src=x)

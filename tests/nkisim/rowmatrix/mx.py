@@ -28,14 +28,14 @@ PARTS = ("whole", "cut", "steps")
 
 
 def packs(n: int, part: str) -> int:
-    """Return how many packed elements a storage has, of which a view takes n."""
+    """Return how many packed elements a storage needs for a view of n of them."""
     return VIEWS[part][0]((1, n))[1]
 
 
 class MxTrial:
     """One call of a microscaling row: its storages, views and arguments; see Trial of the others.
 
-    `parts`: of which elements of a packed operand's storage it is a view.
+    `parts`: which elements of its storage a packed operand views.
     """
 
     def __init__(self, name: str, rng: np.random.Generator):
