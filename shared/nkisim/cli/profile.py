@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib.util
+import inspect
 import math
 import os
 import re
@@ -230,9 +231,14 @@ def functions(path: str) -> tuple[ModuleType, list[str]]:
             "kernel as script.py:function."
         )
     module = _import(path)
+    return module, kernels_in(module)
+
+
+def kernels_in(module: ModuleType) -> list[str]:
+    """Return the names of a module's kernels."""
     from nkisim.simulation.launch import Kernel
 
-    return module, [
+    return [
         n
         for n, value in vars(module).items()
         if isinstance(getattr(value, "kernel", value), Kernel)
@@ -251,9 +257,8 @@ def load_kernel(
     if not colon or not name.isidentifier():
         path, name = spec, ""
     if module is None:
-        module, kernels = functions(path)
-    else:
-        kernels = []
+        module, _ = functions(path)
+    kernels = kernels_in(module)
     known = f" Kernels in it: {', '.join(kernels)}." if kernels else " It defines no kernel."
     if not name:
         raise CannotProfile(
@@ -262,7 +267,7 @@ def load_kernel(
         )
     function = getattr(module, name, None)
     if function is None:
-        guess = did_you_mean(name, [n for n in vars(module) if not n.startswith("_")])
+        guess = did_you_mean(name, kernels or _functions_of(module))
         raise CannotProfile(f"{path} has no function {name}{guess or '.'}{known}")
     if not callable(function):
         raise CannotProfile(
@@ -274,6 +279,15 @@ def load_kernel(
             raise CannotProfile(f"{path} defines no {constant}{guess or '.'}")
         setattr(module, constant, value)
     return function
+
+
+def _functions_of(module: ModuleType) -> list[str]:
+    """Return the names of the functions that a module defines itself, not those it imports."""
+    return [
+        n
+        for n, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__
+    ]
 
 
 def _import(path: str) -> ModuleType:

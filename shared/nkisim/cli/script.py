@@ -82,6 +82,7 @@ def command(argv: list[str]) -> int:
         except NkiError as error:
             print(error.render(), file=sys.stderr)
             return 2
+    _name_own_options(parser, options.module or options.script, rest)
     install()
     try:
         if options.module is not None:
@@ -104,6 +105,19 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
         if word.startswith("-m") or not word.startswith("-"):
             return argv[: i + 1], argv[i + 1 :]
     return argv, []
+
+
+def _name_own_options(parser: argparse.ArgumentParser, name: str, rest: list[str]) -> None:
+    """Say which of the script's arguments are spelled like options of this command."""
+    own = {option for action in parser._actions for option in action.option_strings}
+    own -= {"-h", "--help", "-m"}
+    given = [word for word in rest if word.partition("=")[0] in own]
+    if given:
+        print(
+            f"nkisim run: {' and '.join(given)} after {name} goes to the script; "
+            f"if it is meant for nkisim, write it before {name}.",
+            file=sys.stderr,
+        )
 
 
 def _prepare_script(script: str, args: list[str]) -> Callable[[], None]:

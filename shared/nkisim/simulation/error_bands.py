@@ -94,6 +94,8 @@ def _unlike(plan: Schedule, hw: NeuronCore, dge: bool, cores: int) -> str:
         return f"no measured kernel runs on {cores} cores at once"
     if _gathers(plan) >= SEEN:
         return "no measured kernel gathers or scatters rows, whose descriptors GpSimd makes"
+    if _spills(plan) >= WEIGHTY:
+        return "what a compiler spills of such a kernel, and when, was not measured"
     for what, (is_it, text) in UNKNOWN.items():
         if hw.name == what[0] and _share(plan, hw, dge, is_it) >= WEIGHTY:
             return f"{text} on {hw.name}"
@@ -123,6 +125,20 @@ def _gathers(plan: Schedule) -> float:
             every += n
             chosen += n * spec.indirect
     return chosen / every if every else 0.0
+
+
+def _spills(plan: Schedule) -> float:
+    """Return which share of the bytes that DMAs move are spills and their loads.
+
+    The model moves whole tiles; the compiler's choice of what to move is not published.
+    """
+    count = np.bincount(plan.deps.spec, minlength=len(plan.transfers)).tolist()
+    every = spilled = 0
+    for n, spec, x in zip(count, plan.trace.op_specs, plan.transfers):
+        if x is not None:
+            every += n * x.nbytes
+            spilled += n * x.nbytes * spec.row.spills
+    return spilled / every if every else 0.0
 
 
 def shares(plan: Schedule, hw: NeuronCore, dge: bool) -> dict[str, float]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -174,3 +176,46 @@ def test_view_does_not_write_a_page_over_the_profile(capsys, saved):
     before = saved[0].read_bytes()
     code, _, err = run(view.command, capsys, saved[0], "--html", saved[0], "--no-open")
     assert code == 2 and "is the profile itself" in err and saved[0].read_bytes() == before
+
+
+def test_a_wrong_name_of_a_kernel_is_answered_with_kernels_alone(capsys, tmp_path):
+    code, _, err = run(profile.command, capsys, f"{KERNELS}:annotation", *ADD)
+    assert code == 2 and "'annotations'" not in err and "Kernels in it: " in err
+    code, _, err = run(profile.command, capsys, f"{KERNELS}:addd", *ADD)
+    assert code == 2 and "did you mean 'add'?" in err
+    plain = tmp_path / "plain.py"
+    plain.write_text("from math import sqrt\n\ndef adder(x):\n    return x\n", encoding="utf-8")
+    for name, guess in (("sqr", False), ("ader", True)):
+        code, _, err = run(profile.command, capsys, f"{plain}:{name}", *ADD)
+        assert code == 2 and ("did you mean" in err) == guess, err
+
+
+@pytest.mark.parametrize("name", ["ast", "random", "inspect", "dataclasses"])
+def test_a_module_of_the_user_is_not_taken_for_pythons(tmp_path, name):
+    tmp_path.joinpath(f"{name}.py").write_text("raise SystemExit('mine')\n", encoding="utf-8")
+    kernel = tmp_path / "sub" / "kernel.py"
+    kernel.parent.mkdir()
+    kernel.write_text(KERNELS.read_text("utf-8"), encoding="utf-8")
+    for words in (["explain", "NKI-P01"], ["profile", "sub/kernel.py:add", *ADD]):
+        done = subprocess.run(
+            [sys.executable, "-m", "nkisim", *words], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def test_options_after_the_script_are_the_scripts_and_that_is_said(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import sys; print(sys.argv[1:])\n", encoding="utf-8")
+    run_it = [sys.executable, "-m", "nkisim", "run"]
+    late = subprocess.run(
+        [*run_it, script, "--target", "trn2"], capture_output=True, text=True, check=True
+    )
+    assert "['--target', 'trn2']" in late.stdout
+    assert "--target after" in late.stderr and "before" in late.stderr
+    early = subprocess.run(
+        [*run_it, "--target", "trn2", script, "--size", "3"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not early.stderr

@@ -11,6 +11,7 @@ import model_kernels as kernels
 import nkisim
 from model_kernels import ones
 from nkisim.chip import hw
+from nkisim.simulation import error_bands
 from nkisim.simulation.launch import launch
 from nkisim.timing.schedule import schedule
 
@@ -120,3 +121,12 @@ def test_a_spilled_tile_takes_its_own_bytes_of_hbm():
                 assert (place.nparts, place.row_bytes) == (1, pattern.nbytes)
                 stored += 1
     assert stored
+
+
+def test_where_spills_decide_the_error_is_unknown():
+    hoard = ones(10, 128, 256)
+    small = dataclasses.replace(hw.TRN1, sbuf_usable_bytes=4096)
+    for core, spilled in ((small, True), (hw.TRN1, False)):
+        trace = launch(kernels.hoard, (hoard,), {}, target="trn1", compute=False).trace
+        said = error_bands.trust(schedule(trace, core), core, False, "dma").unknown
+        assert ("spills" in said) == spilled, said
