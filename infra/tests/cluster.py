@@ -64,7 +64,7 @@ class Cluster(Setting):
     def __init__(self, work: Path) -> None:
         homes = work / "homes"
         options = f"--capability=CAP_BPF,CAP_PERFMON --system-call-filter=bpf --bind={homes}:/home"
-        super().__init__(work, PACKAGES, options)
+        super().__init__(work, hosts.Image(work, PACKAGES), options)
         shutil.copytree(self.root / "home", homes, copy_function=shutil.copy2)
         user = next(
             line.split(":")

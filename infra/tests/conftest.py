@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import yaml
 
@@ -26,8 +27,15 @@ from labcloud.client import LabCloud  # noqa: E402
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# no limits of real time: workers share the cores with each other and with booted hosts
+hypothesis.settings.register_profile("infra", deadline=None)
+hypothesis.settings.load_profile("infra")
+
 # files that take minutes, the longest first
-LONG = ("hosts", "links_day", "rates", "playbooks", "docs", "days", "secondcloud", "teardown")
+LONG = (
+    *("hosts", "every_call", "hosts_keys", "playbooks", "docs", "remote_host", "my_ssh", "shared"),
+    *("links_day", "rates", "kill", "faults", "printed_policy", "days", "secondcloud", "teardown"),
+)
 LONGEST = {f"test_{name}": place for place, name in enumerate(LONG)}
 ONLY_FULL = "one of many like it: pytest --full (nox -s infra -- --full) runs all"
 

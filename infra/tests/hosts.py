@@ -9,16 +9,19 @@ repository), and the NFS server, which would need the kernel's.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-PACKAGES = "systemd,systemd-sysv,dbus,openssh-server,python3,python3-apt,sudo,acl,ca-certificates,iproute2,git,rsync,gpg,curl,procps,bsdutils,gawk,python3-venv"
+PACKAGES = "systemd,systemd-sysv,dbus,openssh-server,python3,python3-apt,sudo,acl,ca-certificates,iproute2,git,rsync,gpg,curl,procps,bsdutils,gawk,python3-venv,python3-boto3,libpam-systemd,dbus-user-session"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "trainium-labs"
 
 BOOT = r"""
@@ -89,31 +92,71 @@ def why_not() -> str:
     )
 
 
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let one process at a time do what the others then find done."""
+    with path.open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
 def rootfs(work: Path, more: str = "") -> Path:
     """Unpack the root file system with `more` packages, making it first if it is not in the cache."""
     packages = ",".join(filter(None, (PACKAGES, more)))
     CACHE.mkdir(parents=True, exist_ok=True)
     tar = CACHE / f"rootfs-{hashlib.sha256(packages.encode()).hexdigest()[:12]}.tar"
-    if not tar.exists():
-        temporary = tar.with_suffix(".tmp.tar")
-        sources = [str(p) for p in Path("/etc/apt/sources.list.d").glob("*.sources")][:1]
-        subprocess.run(
-            [
-                "mmdebstrap",
-                "--quiet",
-                "--variant=minbase",
-                f"--include={packages}",
-                "bookworm",
-                str(temporary),
-                *sources,
-            ],
-            check=True,
-        )
-        temporary.rename(tar)
+    with locked(tar.with_suffix(".lock")):
+        if not tar.exists():
+            _debootstrap(tar, packages)
     root = work / "rootfs"
     root.mkdir()
     subprocess.run(["tar", "-xf", str(tar), "-C", str(root), "--exclude=./dev/*"], check=True)
     return root
+
+
+def _debootstrap(tar: Path, packages: str) -> None:
+    """Make a root file system of Debian packages, as an archive."""
+    temporary = tar.with_suffix(".tmp.tar")
+    sources = [str(p) for p in Path("/etc/apt/sources.list.d").glob("*.sources")][:1]
+    subprocess.run(
+        [
+            "mmdebstrap",
+            "--quiet",
+            "--variant=minbase",
+            "--dpkgopt=force-unsafe-io",  # a root file system that is thrown away needs no fsync
+            f"--include={packages}",
+            "bookworm",
+            str(temporary),
+            *sources,
+        ],
+        check=True,
+    )
+    temporary.rename(tar)
+
+
+class Image:
+    """Hold a prepared root file system, which no host changes, and the staff's key for it."""
+
+    def __init__(self, place: Path, packages: str = "") -> None:
+        self.root, self.key, known = place / "rootfs", place / "staff", place / "variables.json"
+        if not known.exists():
+            place.mkdir(parents=True, exist_ok=True)
+            key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.key)]
+            subprocess.run(key, check=True)
+            rootfs(place, packages)
+            public = self.key.with_suffix(".pub").read_text().strip()
+            known.write_text(json.dumps(prepare(self.root, public, place)))
+        self.variables: dict[str, str] = json.loads(known.read_text())
+
+
+def shared_image(base: Path) -> Image:
+    """Return the image that all test files of a run boot; the first one that asks makes it.
+
+    `base`: the folder of temporary files of this worker (pytest's `getbasetemp`).
+    """
+    top = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with locked(top / "image.lock"):
+        return Image(top / "image")
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:

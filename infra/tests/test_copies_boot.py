@@ -150,7 +150,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Setting, c
     cert, key = certificate(work)
     metadata = ThreadingHTTPServer(("127.0.0.1", 0), Metadata)
     threading.Thread(target=metadata.serve_forever, daemon=True).start()
-    setting = Setting(work, "python3-boto3")
+    setting = Setting(work, hosts.Image(work))
     hosts.write(setting.root / "etc/ssl/test-ca.pem", cert.read_text())
     where = f"http://127.0.0.1:{metadata.server_port}"
     for unit in UNITS:

@@ -31,7 +31,9 @@ ENDS: dict[str, dict[str, Any]] = {
     "answer lost": {"drop": True, "after": True, "times": 2},
     "signed out": {"code": "ExpiredToken", "status": 403, "times": 1_000_000},  # from then on
 }
-STEP = 61  # without --full, every so many calls; a prime, so that no rhythm of theirs hides one
+# without --full, every so many calls of a class and of a teardown; primes, so that no rhythm of
+# theirs hides one
+OF_CLASS, OF_TEARDOWN = 103, 61
 
 
 class Killed(BaseException):
@@ -113,12 +115,12 @@ def attempt(
     return cut.dead
 
 
-def calls(full: bool, begin: int) -> Iterator[int]:
-    """Yield which calls are tried."""
+def calls(full: bool, begin: int, step: int) -> Iterator[int]:
+    """Yield which calls are tried: all, or every `step`-th."""
     number = 0 if full else begin
     while True:
         yield number
-        number += 1 if full else STEP
+        number += 1 if full else step
 
 
 def end(classroom: Classroom, folder: ClassFolder, cloud: LabCloud, what: str) -> None:
@@ -140,7 +142,7 @@ def test_after_any_call_of_a_class_one_teardown_leaves_nothing(
     request: pytest.FixtureRequest,
 ) -> None:
     full, tried = request.config.getoption("--full"), 0
-    for number in calls(full, list(ENDS).index(how) * 12):
+    for number in calls(full, list(ENDS).index(how) * 12, OF_CLASS):
         what = f"{how}, call {number}"
         fresh(cloud, folder)
         came = attempt(how, number, cloud, monkeypatch, lambda: live(classroom, folder))
@@ -163,7 +165,7 @@ def test_after_any_call_of_a_teardown_another_leaves_nothing(
     request: pytest.FixtureRequest,
 ) -> None:
     full, tried = request.config.getoption("--full"), 0
-    for number in calls(full, list(ENDS).index(how) * 12):
+    for number in calls(full, list(ENDS).index(how) * 12, OF_TEARDOWN):
         what = f"{how}, call {number} of the teardown"
         fresh(cloud, folder)
         live(classroom, folder)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from classroom.aws.problems import ClassroomError
-from classroom.spec import intake, roster
+from classroom.spec import enrolment, roster
 from conftest import public_key
 from test_plumbing import CANVAS, GRADESCOPE, merge, rows
 
@@ -45,7 +45,7 @@ def test_an_export_saved_in_another_way_gives_the_same_roster(tmp_path: Path, ho
     merge(tmp_path / "wanted", CANVAS)
     source = tmp_path / "export.csv"
     source.write_bytes(SAVED[how])
-    intake.merge(tmp_path, source, "example.edu", False, False)
+    enrolment.merge(tmp_path, source, "example.edu", False, False)
     assert (tmp_path / "roster.csv").read_text() == (tmp_path / "wanted/roster.csv").read_text()
 
 
@@ -145,7 +145,7 @@ def test_whatever_comes_is_a_roster_or_a_sentence(
         (tmp_path / "roster.csv").unlink(missing_ok=True)
         (tmp_path / "staff.csv").unlink(missing_ok=True)
         try:
-            made = intake.merge(tmp_path, source, "example.edu", False, False)
+            made = enrolment.merge(tmp_path, source, "example.edu", False, False)
         except ClassroomError:
             assert not (tmp_path / "roster.csv").exists()
             continue

@@ -28,8 +28,9 @@ REGION = "us-east-2"
 
 @pytest.fixture(scope="module")
 def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
-    """Prepare the image once."""
-    made = Setting(tmp_path_factory.mktemp("my"))
+    """Give a module hosts of the image that all share."""
+    image = hosts.shared_image(tmp_path_factory.getbasetemp())
+    made = Setting(tmp_path_factory.mktemp("my"), image)
     yield made
     made.close()
 
@@ -105,7 +106,7 @@ def test_ssh_starts_the_machine_logs_in_and_knows_it_by_its_key(
         assert done.stdout.strip() == "in" and "It starts" in done.stderr, done
         assert cloud.running() == [machine]
 
-        # Somebody else answers at its address.
+        # Another host answers at its address.
         printed(public_key(99))
         done = my("ssh", "echo in")
         assert done.returncode == 255 and done.stdout == "", done

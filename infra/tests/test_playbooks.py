@@ -96,7 +96,13 @@ def files(folder: ClassFolder) -> dict[str, bytes]:
     return {str(p): p.read_bytes() for p in found}
 
 
-@pytest.mark.parametrize("name", CASES)
+#: one playbook of each kind: a change in AWS, on the machines, of both, a fetch, and the end
+OFTEN = ("provision", "configure", "rotate_keys", "save_work", "teardown")
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in OFTEN else pytest.param(n, marks=pytest.mark.full) for n in CASES]
+)
 def test_check_changes_nothing_and_limit_touches_one_student(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom, name: str
 ) -> None:

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from classroom.aws.problems import ClassroomError
 from classroom.cli import main
-from classroom.spec import intake, interview, roster
+from classroom.spec import enrolment, interview, roster
 from conftest import ClassFolder, public_key
 from labcloud.client import LabCloud
 
@@ -49,7 +49,7 @@ def merge(folder: Path, text: str, **more: Any) -> dict[str, Any]:
     source = folder / "export.csv"
     source.write_bytes(text.encode())
     given = {"domain": "example.edu", "remove": False, "check": False, **more}
-    return intake.merge(folder, source, **given)
+    return enrolment.merge(folder, source, **given)
 
 
 def rows(folder: Path) -> dict[str, dict[str, str]]:
@@ -129,17 +129,17 @@ def test_what_is_no_export_is_said(tmp_path: Path, text: str, says: str) -> None
         merge(tmp_path, text)
     assert says in str(caught.value) and not (tmp_path / "roster.csv").exists()
     with pytest.raises(ClassroomError, match="cannot be read"):
-        intake.merge(tmp_path, tmp_path / "none.csv", "", False, False)
+        enrolment.merge(tmp_path, tmp_path / "none.csv", "", False, False)
     (tmp_path / "latin.csv").write_bytes("Student,ID,Section\nÄ".encode("latin-1"))
     with pytest.raises(ClassroomError, match="not UTF-8"):
-        intake.merge(tmp_path, tmp_path / "latin.csv", "", False, False)
+        enrolment.merge(tmp_path, tmp_path / "latin.csv", "", False, False)
 
 
 @given(st.lists(st.text(max_size=40), max_size=30))
 def test_every_login_gives_an_id_of_its_own_that_linux_and_aws_take(logins: list[str]) -> None:
     taken: set[str] = set()
     for login in logins:
-        made = intake.identity(intake.Person("x", login, "", ""), taken)
+        made = enrolment.identity(enrolment.Person("x", login, "", ""), taken)
         assert roster.STUDENT.fullmatch(made) and made not in taken
         assert made not in roster.RESERVED and not made.startswith(roster.RESERVED_START)
         taken.add(made)

@@ -41,7 +41,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hosts.Host]:
     work = tmp_path_factory.mktemp("boot")
     key = work / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-    root = hosts.rootfs(work, "libpam-systemd,dbus-user-session")  # for services of users
+    root = hosts.rootfs(work)
     for user in USERS:
         subprocess.run(["chroot", str(root), "useradd", "-m", "-s", "/bin/bash", user], check=True)
         subprocess.run(["chroot", str(root), "usermod", "-p", "*", user], check=True)

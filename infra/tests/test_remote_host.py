@@ -45,9 +45,11 @@ class Desk:
         text = f"Host *\n  Port {self.host.port}\n  IdentityFile {self.host.key}\n"
         config.write_text(text + "  IdentitiesOnly yes\n  IdentityAgent none\n  ControlMaster no\n")
         self.cloud = cloud
+        timed = cloud.in_its_time  # AWS's part of it waits in the fake cloud's time
         self._env = {
             **os.environ,
-            "PYTHONPATH": f"{ROOT / 'shared'}:{INFRA}",
+            **timed,
+            "PYTHONPATH": f"{ROOT / 'shared'}{os.pathsep}{timed['PYTHONPATH']}",
             "LABKIT_SSH_CONFIG": str(config),
             "LABKIT_REMOTE_VENVS": sys.prefix,
             "LABKIT_CLASS": str(folder.file),

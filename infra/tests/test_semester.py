@@ -60,20 +60,21 @@ class Term:
 
 
 @pytest.mark.parametrize(
-    "first",
+    ("first", "days"),
     [
-        pytest.param(dt.date(2027, 1, 10), id="over the start of daylight saving time"),
-        pytest.param(dt.date(2026, 9, 10), id="over its end", marks=pytest.mark.full),
+        pytest.param(dt.date(2027, 2, 25), 30, id="a month over the start of daylight saving time"),
+        pytest.param(dt.date(2027, 1, 10), 100, id="a semester over it", marks=pytest.mark.full),
+        pytest.param(dt.date(2026, 9, 10), 100, id="one over its end", marks=pytest.mark.full),
     ],
 )
-def test_a_hundred_days_cost_what_was_planned_and_end(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, first: dt.date
+def test_days_cost_what_was_planned_and_end(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, first: dt.date, days: int
 ) -> None:
     cloud.post("reset", at=f"{first}T15:00:00")
     students = ["diligent", "idler", "away"]
     folder.write(
         students,
-        teardown=str(first + dt.timedelta(days=100)),
+        teardown=str(first + dt.timedelta(days=days)),
         budget={"per_student_usd": 2000, "class_usd": 6000},
         elastic_ip=True,
     )
@@ -83,25 +84,25 @@ def test_a_hundred_days_cost_what_was_planned_and_end(
     term, ec2 = Term(cloud), boto3.client("ec2", region_name="us-east-2")
     ids = term.ids()
     before = cloud.post("hours")
-    for n in range(1, 100):
+    for n in range(1, days):
         day = first + dt.timedelta(days=n)
         term.until(day, "10:00")
         ec2.start_instances(InstanceIds=[ids["idler"]])
         term.until(day, "14:00")
         ec2.start_instances(InstanceIds=[ids["diligent"]])
         term.busy(ids["diligent"], day, "14:00", "23:59")
-    after = cloud.post("hours")  # at 14:00 of day 99
-    term.until(first + dt.timedelta(days=100), "05:00")
+    after = cloud.post("hours")  # at 14:00 of the last day
+    term.until(first + dt.timedelta(days=days), "05:00")
     after = cloud.post("hours")
-    assert after[ids["diligent"]] - before[ids["diligent"]] == pytest.approx(99 * 9.5, abs=0.1), (
-        "14:00 to 23:30 each day"
-    )
-    idle_each = (after[ids["idler"]] - before[ids["idler"]]) / 99
-    assert 0.6 <= idle_each <= 0.85, "10 + 30 minutes after the boot, each of 99 days"
+    assert after[ids["diligent"]] - before[ids["diligent"]] == pytest.approx(
+        9.5 * (days - 1), abs=0.1
+    ), "14:00 to 23:30 each day"
+    idle_each = (after[ids["idler"]] - before[ids["idler"]]) / (days - 1)
+    assert 0.6 <= idle_each <= 0.85, "10 + 30 minutes after the boot, each day"
     assert after[ids["away"]] == before[ids["away"]]
     assert cloud.running() == []
     ec2.start_instances(InstanceIds=[ids["away"]])  # someone starts one an hour before the end
-    term.until(first + dt.timedelta(days=100), "09:00")
+    term.until(first + dt.timedelta(days=days), "09:00")
     kinds = {r["kind"] for r in cloud.leftovers()}
     assert not kinds & {
         "instance",

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from classroom.aws.problems import BadClass
-from classroom.spec import class_file, roster, sdk
+from classroom.spec import class_file, courses, roster, sdk
 from conftest import INFRA, ClassFolder, public_key
 
 NOW = dt.datetime(2026, 11, 21, tzinfo=dt.timezone.utc)
@@ -301,3 +301,48 @@ def test_a_class_of_the_commit_before_the_rooms_is_read(tmp_path: Path) -> None:
     (tmp_path / "roster.csv").write_text((before / "students.csv").read_text("utf-8"))
     spec = class_file.load(tmp_path / "class.yml", NOW)
     assert spec.name == "nki-fall" and spec.budget.per_student_usd == 50
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"course": "trn1"}, ""),
+        ({"course": "trn1", "instance_type": "inf2.xlarge"}, ""),
+        (
+            {
+                "course": "trn2",
+                "market": "capacity-block",
+                "capacity_block": {"hours": 24, "max_upfront_usd": 100},
+            },
+            "",
+        ),
+        ({"course": "trn2", "dialect": "neuronxcc.nki"}, "writes nki, not neuronxcc.nki"),
+        ({"course": "trn1", "sdk": "2.31.0"}, "does not run the kernels of the course trn1"),
+        ({"course": "trn2", "instance_type": "trn1.2xlarge"}, "runs on trn2 machines"),
+        ({"course": "trn9"}, "`course`"),
+        ({"course": "trn3"}, "no Trainium 3 machine for a class"),
+        ({"course": "trn3"}, "Write `course: trn2`"),
+        ({"instance_type": "trn3.48xlarge"}, "--target trn3"),
+    ],
+)
+def test_the_course_decides_and_explicit_keys_must_agree(
+    folder: ClassFolder, changes: dict, said: str
+) -> None:
+    for key in ("sdk", "instance_type"):
+        del folder.data[key]
+    file = folder.write(2, **changes)
+    if said:
+        assert any(said in problem for problem in problems(file)), problems(file)
+        return
+    spec = class_file.load(file, NOW)
+    course = courses.COURSES[changes["course"]]
+    assert (spec.dialect, spec.sdk) == (course.dialect, course.sdk)
+    assert spec.instance_type == changes.get("instance_type", course.instance_type)
+
+
+def test_courses_are_those_of_the_simulator() -> None:
+    nkisim = pytest.importorskip("nkisim")
+    for name, course in courses.COURSES.items():
+        row = nkisim.course.COURSES[name]
+        assert (course.dialect, course.sdk) == (row.package, row.sdk)
+        assert course.instance_type == row.instance_type

@@ -140,10 +140,10 @@ class Cloud:
             user_agent_extra="trainium-labs",
         )
         self._now = now
-        self._pace = rate_limit.Pace()
+        self._limiter = rate_limit.RateLimiter()
 
     def now(self) -> dt.datetime:
-        """Return the time (pace.now, unless this was made with another clock)."""
+        """Return the time (rate_limit.now, unless this was made with another clock)."""
         return (self._now or rate_limit.now)()
 
     def client(self, service: str, region: str = GLOBAL) -> Any:
@@ -152,7 +152,7 @@ class Cloud:
             key = (service, region)
             if key not in self._clients:
                 client = self._session.client(service, region_name=region, config=self._config)
-                self._pace.follow(client, service, region)
+                self._limiter.follow(client, service, region)
                 transcripts.follow(client, service, region)
                 self._clients[key] = client
             return self._clients[key]

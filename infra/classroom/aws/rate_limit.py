@@ -63,7 +63,7 @@ REFUSALS = {
 LATE_READS = 8
 
 
-def seen(find: Callable[[], Any], tries: int = LATE_READS) -> Any:
+def wait_until_found(find: Callable[[], Any], tries: int = LATE_READS) -> Any:
     """Return what `find` finds, asking again for some seconds while it finds nothing (false): what
     was just made is not seen at once everywhere."""
     for k in range(tries):
@@ -104,7 +104,7 @@ class Bucket:
                 self.rate = min(self.rate + self.fullest / 10, self.fullest)
 
 
-class Pace:
+class RateLimiter:
     """Hold the buckets of an account."""
 
     def __init__(self) -> None:

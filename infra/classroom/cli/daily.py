@@ -13,7 +13,7 @@ from ..fleet import hostkeys, keys
 from ..fleet.inventory import Machine
 from ..guards import policies
 from ..machines import reserve
-from ..spec import intake, interview
+from ..spec import enrolment, interview
 from ..spec.run import Run
 from ..students import links, pages
 from ..work import archives, copies
@@ -38,7 +38,7 @@ def before_a_class(
         raise ClassroomError("Say which export: --source FILE.", "Nothing was written.")
     domain = str(options.get("mail_domain") or "").lstrip("@")
     remove = bool(options.get("remove_dropped"))
-    return intake.merge(folder, Path(source).expanduser(), domain, remove, check)
+    return enrolment.merge(folder, Path(source).expanduser(), domain, remove, check)
 
 
 def assistant(r: Run, options: Result) -> Result:

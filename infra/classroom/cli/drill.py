@@ -150,8 +150,10 @@ def _spot(run: Run, region: str) -> str:
     launch.retire(run, [m], unused=True)
     rate_limit.sleep(SPOT_SECONDS)
     with doing("look for machines that AWS started again", region):
-        again = [x for x in inventory.read(run, region) if x.name == m.name]
-    if again:
+        replacements = [
+            machine for machine in inventory.read(run, region) if machine.name == m.name
+        ]
+    if replacements:
         raise ClassroomError("AWS has started it again: its request was not cancelled.")
     kept = "carries" if request else "does not carry"
     return f"its request {kept} the class's tags; nothing came back in {SPOT_SECONDS} seconds"

@@ -40,7 +40,7 @@ Settings = dict[str, Any]
 def custodian(spec: ClassSpec, _: Settings) -> dict[str, Any]:
     """Return policies that stop what no guard has stopped, delete what is left after the end, and
     name Trainium machines that belong to no class."""
-    own = {f"tag:{tags.CLASS}": spec.name}
+    of_class = {f"tag:{tags.CLASS}": spec.name}
     running = {"State.Name": "running"}
     hour = int(spec.stop_nightly.split(":")[0])
     zone = "utc" if spec.time_zone in ("UTC", "Etc/UTC") else spec.time_zone
@@ -68,7 +68,7 @@ def custodian(spec: ClassSpec, _: Settings) -> dict[str, Any]:
         "ec2",
         # the hour after the stop; custodian runs every hour
         [
-            own,
+            of_class,
             {
                 "type": "offhour",
                 "tag": "trainium-labs:custodian",
@@ -89,7 +89,7 @@ def custodian(spec: ClassSpec, _: Settings) -> dict[str, Any]:
                 "unarmed",
                 "ec2",
                 [
-                    own,
+                    of_class,
                     running,
                     {"not": [{f"tag:{tags.GUARD}": tags.ARMED}]},
                     {"type": "instance-uptime", "op": "greater-than", "days": UNARMED_HOURS / 24},
@@ -101,21 +101,21 @@ def custodian(spec: ClassSpec, _: Settings) -> dict[str, Any]:
             policy(
                 "ended-machines",
                 "ec2",
-                [own],
+                [of_class],
                 conditions=ended,
                 actions=[{"type": "terminate", "force": True}],
             ),
             policy(
                 "ended-disks",
                 "ebs",
-                [own, {"Attachments": []}],
+                [of_class, {"Attachments": []}],
                 conditions=ended,
                 actions=["delete"],
             ),
             policy(
                 "ended-addresses",
                 "elastic-ip",
-                [own],
+                [of_class],
                 conditions=ended,
                 actions=[{"type": "release", "force": True}],
             ),

@@ -58,10 +58,10 @@ def _spent(run: Run, machines: list[Machine]) -> dict[str, str]:
     out = {}
     for m in machines:
         usd = used.get(m.name, {"usd": 0.0})["usd"]
-        mine = run.spec.cap(m.students)
-        if usd >= mine:
+        cap = run.spec.cap(m.students)
+        if usd >= cap:
             out[m.name] = (
-                f"${usd:,.2f} of ${mine:,.2f} are used. Raise budget.per_student_usd and run"
+                f"${usd:,.2f} of ${cap:,.2f} are used. Raise budget.per_student_usd and run"
                 " extend; or start once with --over-budget."
             )
     return out

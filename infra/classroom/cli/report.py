@@ -123,9 +123,9 @@ CLASSES = {  # the look of a verdict, in templates/base.html
 }
 
 
-def number(x: float, digits: int = 2) -> str:
+def number(value: float, digits: int = 2) -> str:
     """Return a number with commas and `digits` digits after the point."""
-    return f"{x:,.{digits}f}"
+    return f"{value:,.{digits}f}"
 
 
 def page(name: str, **values: Any) -> str:

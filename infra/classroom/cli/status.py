@@ -106,10 +106,10 @@ def unguarded(run: Run, machines: list[Machine]) -> dict[str, float]:
     return out
 
 
-def _guards(run: Run, machines: list[Machine], blind: list[str]) -> list[audit.Seen]:
+def _guards(run: Run, machines: list[Machine], blind: list[str]) -> list[audit.LastRun]:
     """Return the last run of each guard of each region with machines."""
-    seen: list[audit.Seen] = []
-    none: list[audit.Seen] = []
+    seen: list[audit.LastRun] = []
+    none: list[audit.LastRun] = []
     for region in sorted({m.region for m in machines}):
         what = f"{region}: what the schedules did is"
         seen += part(blind, what, partial(audit.last, run, region), none)
@@ -118,12 +118,12 @@ def _guards(run: Run, machines: list[Machine], blind: list[str]) -> list[audit.S
     return seen
 
 
-def _bad(seen: audit.Seen) -> bool:
+def _bad(seen: audit.LastRun) -> bool:
     """Return whether the reader must know: `unarmed` runs every 15 minutes, the others rarely."""
     return not seen.good and (seen.at is not None or seen.guard in ("unarmed", "scheduler"))
 
 
-def _complaint(seen: audit.Seen) -> str:
+def _complaint(seen: audit.LastRun) -> str:
     where = f"{seen.guard} in {seen.region}"
     return f"The guard {where} did not act: {seen.status}{': ' if seen.answer else ''}{seen.answer}"
 

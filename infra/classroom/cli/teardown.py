@@ -30,7 +30,7 @@ BILLS = ("instance ", "spot-request ", "elastic-ip ", "volume ", "snapshot ")  #
 
 
 @dataclass
-class Ending:
+class ClassTeardown:
     """Hold the settings of one teardown.
 
     `regions` is empty for all; `discard` names students and machines whose work may be lost, or
@@ -57,35 +57,35 @@ def teardown(
 ) -> Result:
     """Remove a class, or with `limit` machines of it. Raises ClassroomError, and WorkNotSaved
     before anything is deleted."""
-    ending = Ending(
+    job = ClassTeardown(
         cloud,
         class_file,
         _name(class_file, options.get("name") or ""),
-        [x for x in (options.get("regions") or "").split(",") if x],
+        [region for region in (options.get("regions") or "").split(",") if region],
         fetch.discarded(options),
         check or bool(options.get("dry_run")),
         bool(options.get("keep_copies")),
         say,
     )
-    lock.check_account(ending.folder, cloud.account, _account(class_file))
+    lock.check_account(job.folder, cloud.account, _account(class_file))
     if limit:
-        return _some(ending, limit)
-    if not ending.dry:
-        lock.close_folder(ending.folder)
-        if ending.name not in ending.discard:
-            _save_all(ending)
+        return _machines_alone(job, limit)
+    if not job.dry:
+        lock.close_folder(job.folder)
+        if job.name not in job.discard:
+            _save_all(job)
     report = removal.teardown(
         cloud,
-        ending.name,
-        ending.regions,
-        dry_run=ending.dry,
+        job.name,
+        job.regions,
+        dry_run=job.dry,
         say=say,
-        held=lambda found: _held(ending, found),
-        ours=_used_regions(ending.out),
-        keep_copies=ending.keep_copies,
+        held=lambda found: _held(job, found),
+        ours=_used_regions(job.out),
+        keep_copies=job.keep_copies,
         unbudgeted=_unbudgeted(class_file),
     )
-    return _would_remove(ending, report) if ending.dry else _removed(ending, report)
+    return _would_remove(job, report) if job.dry else _removed(job, report)
 
 
 def _name(class_file: Path, given: str) -> str:
@@ -136,12 +136,12 @@ def _unbudgeted(class_file: Path) -> bool:
     )
 
 
-def _some(ending: Ending, limit: list[str]) -> Result:
+def _machines_alone(job: ClassTeardown, limit: list[str]) -> Result:
     """Remove some machines of a class that continues."""
-    spec = specs.load(ending.class_file, ending.cloud.now(), ended_ok=True)
-    r = Run(spec, ending.cloud, check=ending.dry, limit=frozenset(limit), say=ending.say)
+    spec = specs.load(job.class_file, job.cloud.now(), ended_ok=True)
+    r = Run(spec, job.cloud, check=job.dry, limit=frozenset(limit), say=job.say)
     gone = power.chosen_whole(r, "be removed")
-    r.discard = ending.discard
+    r.discard = job.discard
     provision.save_before_the_end(r, gone)
     provision.launch.retire(r, gone)
     provision.class_guards.delete_budgets(r, [m.tags.get(tags.OWNER, m.name) for m in gone])
@@ -153,19 +153,19 @@ def _some(ending: Ending, limit: list[str]) -> Result:
     }
 
 
-def _save_all(ending: Ending) -> None:
+def _save_all(job: ClassTeardown) -> None:
     """Fetch the work of every machine that AWS lists, wherever; raise WorkNotSaved if some of it
     cannot be had, before anything is deleted."""
-    cloud, name, discard = ending.cloud, ending.name, ending.discard
-    found = sweep.machines(cloud, name, ending.regions or cloud.regions())
+    cloud, name, discard = job.cloud, job.name, job.discard
+    found = sweep.machines(cloud, name, job.regions or cloud.regions())
     living = [inventory.machine(f.raw, f.region) for f in found if f.state != "shutting-down"]
-    shelf = archives.Shelf(ending.out / "work")
+    shelf = archives.Shelf(job.out / "work")
     shelf.folder.mkdir(parents=True, exist_ok=True)
     place = None
     with doing("look for copies of the work"):
         for b in sweep.buckets(cloud, name):
             place = copies.Folder(cloud, name, b.region)
-            if ending.keep_copies:
+            if job.keep_copies:
                 continue
             lost = copies.former(place, shelf, {m.id for m in living}, discard)
             if lost:
@@ -175,22 +175,22 @@ def _save_all(ending: Ending) -> None:
         return
     done = fetch.save(
         cloud,
-        ending.out,
+        job.out,
         wanted,
         wanted=lambda _, student: student not in discard,
-        say=ending.say,
+        say=job.say,
         copied=copies.fetcher(place, shelf),
     )
-    unsafe = archives.unsafe(ending.out, name, living, discard, cloud.now())
+    unsafe = archives.unsafe(job.out, name, living, discard, cloud.now())
     if unsafe:
         fetch.stop_started(cloud, done)
         raise archives.WorkNotSaved(name, {m: done.failed.get(m, w) for m, w in unsafe.items()})
 
 
-def _held(ending: Ending, found: list[sweep.Found]) -> dict[str, str]:
+def _held(job: ClassTeardown, found: list[sweep.Found]) -> dict[str, str]:
     """Return which machines must not end, and why: they came while we looked, with work."""
     machines = [inventory.machine(f.raw, f.region) for f in found]
-    why = archives.unsafe(ending.out, ending.name, machines, ending.discard, ending.cloud.now())
+    why = archives.unsafe(job.out, job.name, machines, job.discard, job.cloud.now())
     return {m.id: why[m.name] for m in machines if m.name in why}
 
 
@@ -208,10 +208,10 @@ def _was_here(out: Path) -> bool:
     return (out / "ledger.json").exists() or any(out.glob("teardown-*.json"))
 
 
-def _table(ending: Ending, report: removal.Report) -> Result:
+def _table(job: ClassTeardown, report: removal.Report) -> Result:
     counts = Counter((f.region, f.kind) for f in report.left)
     return {
-        "title": f"class {ending.name}: " + ("would remove" if ending.dry else "left"),
+        "title": f"class {job.name}: " + ("would remove" if job.dry else "left"),
         "columns": ["region", "type", "number"],
         "rows": [[region, kind, n] for (region, kind), n in sorted(counts.items())],
         "right": [2],
@@ -231,35 +231,35 @@ def _lines(report: removal.Report) -> list[str]:
     ]
 
 
-def _would_remove(ending: Ending, report: removal.Report) -> Result:
+def _would_remove(job: ClassTeardown, report: removal.Report) -> Result:
     return {
-        "tables": [_table(ending, report)],
+        "tables": [_table(job, report)],
         "lines": _lines(report),
         "check": True,
         "changed": bool(report.left),
         "left": list(map(str, report.left)),
         "summary": (
-            f"{len(report.left)} resources of class {ending.name} in {len(report.regions)} regions;"
+            f"{len(report.left)} resources of class {job.name} in {len(report.regions)} regions;"
             " nothing was removed" + report.by_hand()
         ),
         "exit_code": 0,
     }
 
 
-def _removed(ending: Ending, report: removal.Report) -> Result:
+def _removed(job: ClassTeardown, report: removal.Report) -> Result:
     """Write the proof, and free the name if nothing is left anywhere."""
-    report.account = ending.cloud.account
-    report.known = bool(report.removed or report.left) or _was_here(ending.out)
-    path = report.save(ending.out)
+    report.account = job.cloud.account
+    report.known = bool(report.removed or report.left) or _was_here(job.out)
+    path = report.save(job.out)
     if report.clean and not report.partial:
-        lock.forget_name(ending.folder, ending.name)
+        lock.forget_name(job.folder, job.name)
     return {
-        "tables": [_table(ending, report)] if report.left else [],
+        "tables": [_table(job, report)] if report.left else [],
         "lines": _lines(report),
         "changed": bool(report.removed),
         "removed": report.removed,
         "left": list(map(str, report.left)),
-        "class_name": ending.name,
+        "class_name": job.name,
         "touched": sorted({r.rsplit(" in ", 1)[1] for r in report.removed if r.startswith(BILLS)}),
         "summary": report.summary(),
         "report": str(path),

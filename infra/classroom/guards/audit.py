@@ -32,7 +32,7 @@ ENDED_WELL = ("Success", "CompletedWithSuccess")
 
 
 @dataclass(frozen=True)
-class Seen:
+class LastRun:
     """Hold the last run of a guard: when, what AWS said."""
 
     guard: str
@@ -63,15 +63,15 @@ def _guard_of(run: Run, execution: dict[str, Any]) -> str | None:
     return None
 
 
-def executions(run: Run, region: str, hours: float = 26) -> dict[str, Seen]:
+def executions(run: Run, region: str, hours: float = 26) -> dict[str, LastRun]:
     """Return the newest automation of each guard within some hours."""
-    newest: dict[str, Seen] = {}
+    newest: dict[str, LastRun] = {}
     for seen in _runs(run, region, hours):
         newest[seen.guard] = seen
     return newest
 
 
-def _runs(run: Run, region: str, hours: float) -> list[Seen]:
+def _runs(run: Run, region: str, hours: float) -> list[LastRun]:
     """Return every automation of the class's guards within some hours, the oldest first."""
     since = run.cloud.now() - dt.timedelta(hours=hours)
     with doing("read what the guards did", region):
@@ -85,12 +85,12 @@ def _runs(run: Run, region: str, hours: float) -> list[Seen]:
                 {"Key": "StartTimeAfter", "Values": [since.strftime("%Y-%m-%dT%H:%M:%SZ")]},
             ],
         )
-    out: list[tuple[dt.datetime, Seen]] = []
+    out: list[tuple[dt.datetime, LastRun]] = []
     for e in found:
         guard, at = _guard_of(run, e), aware(e["ExecutionStartTime"])
         if guard:
             status, answer = e["AutomationExecutionStatus"], e.get("FailureMessage") or ""
-            out.append((at, Seen(guard, region, at, status, answer)))
+            out.append((at, LastRun(guard, region, at, status, answer)))
     return [seen for _, seen in sorted(out, key=lambda o: o[0])]
 
 
@@ -180,28 +180,28 @@ def _unproven(run: Run, region: str) -> str:
     return "it has not run yet"
 
 
-def last(run: Run, region: str) -> list[Seen]:
+def last(run: Run, region: str) -> list[LastRun]:
     """Return the schedules of a region with their last run; one that never ran has no time."""
     runs = _runs(run, region, 26)
     found = {seen.guard: seen for seen in runs}
     out = [
-        found.get(guard, Seen(guard, region, None, "not in the last 26 hours"))
+        found.get(guard, LastRun(guard, region, None, "not in the last 26 hours"))
         for guard in ("unarmed", "nightly", "teardown")
     ]
     # What was refused before the first success is IAM's delay in a new class.
     first = next((s.at for s in runs if s.good), None)
     tried, refused = refusals(run, region, after=first)
     words = f"{tried} invocations in 24 hours, {refused} refused"
-    out.append(Seen("scheduler", region, None, "refused" if refused else "Success", words))
+    out.append(LastRun("scheduler", region, None, "refused" if refused else "Success", words))
     return out
 
 
-def stops(run: Run, region: str) -> list[Seen]:
+def stops(run: Run, region: str) -> list[LastRun]:
     """Return what the idle alarms did, as `last` does for schedules."""
     return [alarms(run, region)]
 
 
-def alarms(run: Run, region: str, hours: float = 26) -> Seen:
+def alarms(run: Run, region: str, hours: float = 26) -> LastRun:
     """Return the last stop by an idle alarm of the class, or the last that failed, if any did."""
     with doing("read what the alarms did", region):
         items = run.cloud.pages(
@@ -213,14 +213,14 @@ def alarms(run: Run, region: str, hours: float = 26) -> Seen:
             StartDate=run.cloud.now() - dt.timedelta(hours=hours),
             ScanBy="TimestampDescending",
         )
-    mine = [i for i in items if i["AlarmName"].startswith(tags.prefix(run.spec))]
-    failed = [i for i in mine if "fail" in i["HistorySummary"].lower()]
-    if not mine:
-        return Seen("idle alarms", region, None, f"none acted in the last {hours:.0f} hours")
-    one = (failed or mine)[0]
+    history = [i for i in items if i["AlarmName"].startswith(tags.prefix(run.spec))]
+    failed = [i for i in history if "fail" in i["HistorySummary"].lower()]
+    if not history:
+        return LastRun("idle alarms", region, None, f"none acted in the last {hours:.0f} hours")
+    one = (failed or history)[0]
     words = f"{one['AlarmName']}: {one['HistorySummary']}"
-    status = f"{len(failed)} of {len(mine)} failed" if failed else "Success"
-    return Seen("idle alarms", region, aware(one["Timestamp"]), status, words)
+    status = f"{len(failed)} of {len(history)} failed" if failed else "Success"
+    return LastRun("idle alarms", region, aware(one["Timestamp"]), status, words)
 
 
 def cost_tags(run: Run) -> tuple[bool | None, str]:

@@ -108,7 +108,7 @@ def desired(
     """Return every schedule of a region: name -> arguments of create_schedule."""
     spec = run.spec
     hour, minute = map(int, spec.stop_nightly.split(":"))
-    mine = [{"Key": f"tag:{tags.CLASS}", "Values": [spec.name]}]
+    of_class = [{"Key": f"tag:{tags.CLASS}", "Values": [spec.name]}]
     unarmed = [{"Key": f"tag:{tags.GUARD}", "Values": [tags.pending(spec)]}]
     end = spec.teardown_at
     # Every day of the week after the end, so that a machine started late is ended too.
@@ -120,7 +120,7 @@ def desired(
     out: dict[str, dict[str, Any]] = {
         "nightly": {
             "ScheduleExpression": f"cron({minute} {hour} * * ? *)",
-            "Target": _automation(role, stop, mine, "InstanceId"),
+            "Target": _automation(role, stop, of_class, "InstanceId"),
         },
         "unarmed": {
             "ScheduleExpression": f"rate({UNARMED_MINUTES} minutes)",
@@ -128,7 +128,7 @@ def desired(
         },
         "teardown": {
             "ScheduleExpression": "cron(0 6 * * ? *)",
-            "Target": _automation(role, terminate, mine, "InstanceId"),
+            "Target": _automation(role, terminate, of_class, "InstanceId"),
             **window,
         },
     }
@@ -303,7 +303,7 @@ def verify(run: Run, region: str, role: str) -> None:
         return True
 
     with doing("verify the guards", region):
-        if not rate_limit.seen(written, tries=4):
+        if not rate_limit.wait_until_found(written, tries=4):
             missing.append("the guards' role")
         if run.spec.budget.in_aws and not set(map(float, ALERTS)) <= alerts(run):
             missing.append("the class budget with its alerts")

@@ -250,7 +250,7 @@ def policy(theirs: str = "") -> dict[str, Any]:
     trainium-labs.* or, in EC2, what carries a class's tag; roles with the boundary only: ours, or
     that of an organisation by its ARN."""
     names = ("role", "instance-profile")
-    own = [f"arn:aws:iam::*:{kind}/trainium-labs.*" for kind in names]
+    class_roles = [f"arn:aws:iam::*:{kind}/trainium-labs.*" for kind in names]
     scoped = {"ec2:CreateTags", *(f"ec2:{a}" for a in OURS_ONLY)}
     typed = {"ec2:RunInstances"}
     rest = {f"{s}:{a}" for s, actions in ACTIONS.items() if s != "iam" for a in actions}
@@ -265,7 +265,7 @@ def policy(theirs: str = "") -> dict[str, Any]:
         "Version": "2012-10-17",
         "Statement": [
             _allow(
-                sorted(rest - scoped - typed - {a for some in named.values() for a in some})
+                sorted(rest - scoped - typed - {a for group in named.values() for a in group})
                 + [f"iam:{a}" for a in EVERYWHERE],
                 "*",
             ),
@@ -283,14 +283,14 @@ def policy(theirs: str = "") -> dict[str, Any]:
             ),
             # Tags are given to what is being made; else anything could be called a class's.
             _allow("ec2:CreateTags", "*", {"Null": {"ec2:CreateAction": "false"}}),
-            _allow(sorted(iam), own),
+            _allow(sorted(iam), class_roles),
             _allow(
                 [f"iam:{a}" for a in BOUND],
-                own[0],
+                class_roles[0],
                 {"StringLike": {"iam:PermissionsBoundary": boundary}},
             ),
             _allow("iam:GetPolicy", boundary),
-            _allow("iam:PassRole", own[0], passed),
+            _allow("iam:PassRole", class_roles[0], passed),
             # The first alarm that stops a machine, and the first spot request, make AWS's own role.
             _allow("iam:CreateServiceLinkedRole", aws, linked),
         ],
@@ -321,11 +321,11 @@ def student(name: str) -> dict[str, Any]:
     an attribute), for an account that forbids Lambda: the machine whose owner is their tag
     `trainium-labs:owner`, by EC2 Instance Connect, or by Session Manager where the account has
     Default Host Management Configuration (the machines' own role may not). It knows no caps."""
-    own = {
+    of_student = {
         f"aws:ResourceTag/{tags.CLASS}": name,
         f"aws:ResourceTag/{tags.OWNER}": f"${{aws:PrincipalTag/{tags.OWNER}}}",
     }
-    armed = {**own, f"aws:ResourceTag/{tags.GUARD}": tags.ARMED}
+    armed = {**of_student, f"aws:ResourceTag/{tags.GUARD}": tags.ARMED}
     machine = "arn:aws:ec2:*:*:instance/*"
     return {
         "Version": "2012-10-17",
@@ -335,7 +335,7 @@ def student(name: str) -> dict[str, Any]:
             _allow(
                 ["ec2:StopInstances", "ec2-instance-connect:SendSSHPublicKey", "ssm:StartSession"],
                 machine,
-                {"StringEquals": own},
+                {"StringEquals": of_student},
             ),
             _allow("ssm:StartSession", SSH_DOCUMENT),
             _allow(*TUNNEL),
@@ -366,16 +366,16 @@ def assistant(name: str, sections: list[str]) -> dict[str, Any]:
         for a in actions
         if a.startswith(READS) and a not in SECRETS.get(s, ()) and s != "ssm"
     ]
-    own: dict[str, Any] = {f"aws:ResourceTag/{tags.CLASS}": name}
+    of_class: dict[str, Any] = {f"aws:ResourceTag/{tags.CLASS}": name}
     if sections:
-        own[f"aws:ResourceTag/{tags.SECTION}"] = sections
-    armed = {**own, f"aws:ResourceTag/{tags.GUARD}": tags.ARMED}
+        of_class[f"aws:ResourceTag/{tags.SECTION}"] = sections
+    armed = {**of_class, f"aws:ResourceTag/{tags.GUARD}": tags.ARMED}
     machine = "arn:aws:ec2:*:*:instance/*"
     return {
         "Version": "2012-10-17",
         "Statement": [
             _allow([*reads, "ssm:DescribeAutomationExecutions"], "*"),
-            _allow("ec2:StopInstances", machine, {"StringEquals": own}),
+            _allow("ec2:StopInstances", machine, {"StringEquals": of_class}),
             _allow("ec2:StartInstances", machine, {"StringEquals": armed}),
         ],
     }
@@ -405,15 +405,17 @@ def printed(theirs: str = "") -> dict[str, Any]:
 
 
 def guarding(
-    own: dict[str, Any], account: str, role: str, alarms: str, function: str = ""
+    of_class: dict[str, Any], account: str, role: str, alarms: str, function: str = ""
 ) -> list[dict[str, Any]]:
-    """Return the statements that guards need: stop, end and release what fits the condition `own`,
-    set alarms of that name, start AWS's documents with that role, call the class's function if it
-    has one; nothing else."""
+    """Return the statements that guards need: stop, end and release what fits the condition
+    `of_class`, set alarms of that name, start AWS's documents with that role, call the class's
+    function if it has one; nothing else."""
     called = f"arn:aws:lambda:*:{account}:function:{function}"
     return [
         *([_allow("lambda:InvokeFunction", called)] if function else []),
-        _allow(["ec2:StopInstances", "ec2:TerminateInstances", "ec2:ReleaseAddress"], "*", own),
+        _allow(
+            ["ec2:StopInstances", "ec2:TerminateInstances", "ec2:ReleaseAddress"], "*", of_class
+        ),
         _allow(LOOKS, "*"),
         _allow("cloudwatch:SetAlarmState", f"arn:aws:cloudwatch:*:{account}:alarm:{alarms}"),
         # AWS asks about the runbook under both of its names, and about the execution; with one
@@ -432,16 +434,18 @@ def guarding(
     ]
 
 
-def serving(own: dict[str, Any], account: str, prefix: str, sender: str) -> list[dict[str, Any]]:
-    """Return the statements that the students' function needs; `own` says which machines."""
+def serving(
+    of_class: dict[str, Any], account: str, prefix: str, sender: str
+) -> list[dict[str, Any]]:
+    """Return the statements that the students' function needs; `of_class` says which machines."""
     armed = {f"aws:ResourceTag/{tags.GUARD}": tags.ARMED}
     written = {"ForAllValues:StringEquals": {"aws:TagKeys": [tags.ACTED, tags.ASKS, tags.UNMAILED]}}
-    both = {**own, "StringEquals": {**own.get("StringEquals", {}), **armed}}
+    both = {**of_class, "StringEquals": {**of_class.get("StringEquals", {}), **armed}}
     out = [
         _allow(["ec2:DescribeInstances", "cloudwatch:GetMetricData"], "*"),
         _allow("ec2:StartInstances", "*", both),
-        _allow("ec2:StopInstances", "*", own),
-        _allow("ec2:CreateTags", f"arn:aws:ec2:*:{account}:instance/*", {**own, **written}),
+        _allow("ec2:StopInstances", "*", of_class),
+        _allow("ec2:CreateTags", f"arn:aws:ec2:*:{account}:instance/*", {**of_class, **written}),
         _allow("budgets:ViewBudget", f"arn:aws:budgets::{account}:budget/{prefix}*"),
     ]
     if sender:
@@ -453,9 +457,9 @@ def serving(own: dict[str, Any], account: str, prefix: str, sender: str) -> list
 def copying(account: str, bucket: str) -> list[dict[str, Any]]:
     """Return the statement of machines that copy their students' work: below their own prefix,
     and nothing is deleted."""
-    own = f"arn:aws:s3:::{bucket}/machines/${{aws:userid}}/*"
+    folder = f"arn:aws:s3:::{bucket}/machines/${{aws:userid}}/*"
     same = {"StringEquals": {"s3:ResourceAccount": account}} if account != "*" else None
-    return [_allow(["s3:PutObject", "s3:GetObject"], own, same)]
+    return [_allow(["s3:PutObject", "s3:GetObject"], folder, same)]
 
 
 def sessions() -> list[dict[str, Any]]:

@@ -89,11 +89,11 @@ def self_service(run: Run) -> str:
 def self_service_policy(run: Run) -> dict[str, Any]:
     """Return what the students' function may do: look, start what is armed, stop, write its two
     tags, mail from one address."""
-    own = {f"aws:ResourceTag/{tags.CLASS}": run.spec.name}
+    of_class = {f"aws:ResourceTag/{tags.CLASS}": run.spec.name}
     return {
         "Version": "2012-10-17",
         "Statement": policies.serving(
-            {"StringEquals": own}, run.cloud.account, tags.prefix(run.spec), run.spec.mail_from
+            {"StringEquals": of_class}, run.cloud.account, tags.prefix(run.spec), run.spec.mail_from
         ),
     }
 
@@ -102,12 +102,12 @@ def guard_policy(run: Run) -> dict[str, Any]:
     """Return what the guards may do: stop, end and release what carries the class's tag, nothing
     else."""
     account = run.cloud.account
-    own = {"StringEquals": {f"aws:ResourceTag/{tags.CLASS}": run.spec.name}}
+    of_class = {"StringEquals": {f"aws:ResourceTag/{tags.CLASS}": run.spec.name}}
     role = f"arn:aws:iam::{account}:role/{guard_role(run)}"
     return {
         "Version": "2012-10-17",
         "Statement": policies.guarding(
-            own,
+            of_class,
             account,
             role,
             tags.prefix(run.spec) + "*",

@@ -26,14 +26,14 @@ def find(run: Run, region: str) -> dict[str, Any] | None:
             "CapacityReservations",
             Filters=[{"Name": f"tag:{tags.CLASS}", "Values": [run.spec.name]}],
         )
-    mine = [
+    blocks = [
         r
         for r in found
         if tags.ours(r.get("Tags"), run.spec.name)
         and r["State"] in USABLE
         and r.get("ReservationType") == "capacity-block"
     ]
-    return mine[0] if mine else None
+    return blocks[0] if blocks else None
 
 
 def offer(run: Run, region: str, machines: int) -> dict[str, Any] | None:

@@ -72,7 +72,7 @@ def _create(run: Run, region: str, vpc: str, name: str) -> dict[str, Any] | None
         run.do(f"{region}: create security group {name}", create)
     if run.check:
         return None
-    group = rate_limit.seen(partial(_find, run, region, vpc, name))
+    group = rate_limit.wait_until_found(partial(_find, run, region, vpc, name))
     if group is None:
         raise ClassroomError(
             f"{region}: the security group {name} was created, but AWS does not show it yet.",
@@ -135,7 +135,7 @@ def _between_nodes(run: Run, region: str, group: dict[str, Any]) -> None:
     """Let the nodes of a cluster reach each other, and no one else: Slurm's daemons, interactive
     jobs (any port), and the share of /home."""
     ident = group["GroupId"]
-    if any(_own(group, pair) for p in group["IpPermissions"] for pair in _groups(p)):
+    if any(_is_itself(group, pair) for p in group["IpPermissions"] for pair in _groups(p)):
         return
     rule = {
         "IpProtocol": "tcp",
@@ -154,7 +154,7 @@ def _groups(rule: dict[str, Any]) -> list[dict[str, Any]]:
     return rule.get("UserIdGroupPairs", [])
 
 
-def _own(group: dict[str, Any], pair: dict[str, Any]) -> bool:
+def _is_itself(group: dict[str, Any], pair: dict[str, Any]) -> bool:
     return pair.get("GroupId") == group["GroupId"]
 
 
@@ -167,7 +167,7 @@ def _by_hand(group: dict[str, Any]) -> Iterator[str]:
         if _ports(rule) != SSH:
             yield from (f"{what} to {network}" for network in _networks(rule))
         for pair in _groups(rule):
-            if not _own(group, pair):
+            if not _is_itself(group, pair):
                 yield f"{what} to the group {pair.get('GroupId', '?')}"
         for networks in rule.get("PrefixListIds", []):
             yield f"{what} to the list {networks['PrefixListId']}"

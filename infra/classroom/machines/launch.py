@@ -206,11 +206,11 @@ def start(run: Run, region: str, machines: list[Machine]) -> dict[str, str]:
     """
     ec2 = run.cloud.ec2(region)
 
-    def call(some: list[Machine]) -> None:
-        names = ", ".join(m.name for m in some)
-        ids = [m.id for m in some]
+    def call(batch: list[Machine]) -> None:
+        names = ", ".join(m.name for m in batch)
+        ids = [m.id for m in batch]
         run.do(f"{region}: start {names}", lambda: ec2.start_instances(InstanceIds=ids))
-        for m in some:
+        for m in batch:
             m.state = "running"
 
     failed: dict[str, str] = {}
@@ -218,9 +218,9 @@ def start(run: Run, region: str, machines: list[Machine]) -> dict[str, str]:
     for chunk, _, error in each(call, chunks):
         if error is None:
             continue
-        for some, _, why in each(call, [[m] for m in chunk]):
+        for batch, _, why in each(call, [[m] for m in chunk]):
             if why:
-                failed[some[0].name] = words_of(why)
+                failed[batch[0].name] = words_of(why)
     return failed
 
 

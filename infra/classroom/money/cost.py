@@ -76,10 +76,10 @@ def by_instance(run: Run, blind: list[str] | None = None) -> dict[str, dict[str,
             )
         days: dict[str, dict[str, float]] = {}
         for r in found:
-            mine = days.setdefault(r["Id"], {})
+            hours = days.setdefault(r["Id"], {})
             for at, count in zip(r["Timestamps"], r["Values"]):
                 day = aware(at).date().isoformat()
-                mine[day] = mine.get(day, 0.0) + count / SAMPLES_PER_HOUR
+                hours[day] = hours.get(day, 0.0) + count / SAMPLES_PER_HOUR
         return [(i, days.get(f"q{k}", {})) for k, i in enumerate(ids)]
 
     jobs = []

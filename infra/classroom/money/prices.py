@@ -98,7 +98,7 @@ def price(prices: dict[str, Any], figure: str) -> Price:
 def used(spec: ClassSpec) -> list[Price]:
     """Return the figures that a class is planned with."""
     asked = ((spec.budget.stop_each, STOPPING), (spec.work_copies, COPIES), (spec.my, LINKS))
-    names = [*USED, *(n for wanted, some in asked if wanted for n in some)]
+    names = [*USED, *(n for wanted, group in asked if wanted for n in group)]
     return [hourly_price(spec), *(price(table(spec), n) for n in names)]
 
 

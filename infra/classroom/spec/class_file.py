@@ -23,7 +23,7 @@ from pydantic import (
 
 from ..aws import organisations, rate_limit
 from ..aws.problems import BadClass, Problem
-from . import assistants, clusters, crosschecks, fields, instance_types, yaml_source
+from . import assistants, clusters, courses, crosschecks, fields, instance_types, yaml_source
 from . import roster as rosters
 from . import sdk as sdks
 from .roster import Student
@@ -101,6 +101,8 @@ class ClassSpec(_Strict):
     reservations: Annotated[list[Reservation], Field(max_length=10)] = []
     sdk: Annotated[str, BeforeValidator(fields.sdk)]
     dialect: Literal["neuronxcc.nki", "nki"] = "neuronxcc.nki"
+    # decides the two above and instance_type
+    course: Annotated[Literal["trn1", "trn2"] | None, BeforeValidator(fields.course)] = None
     profiler: Literal["auto", "neuron-profile", "neuron-explorer"] = "auto"
     influx_org: str = "trainium-labs"
     influx_bucket: str = "neuron-profile"
@@ -290,6 +292,7 @@ def load(path: str | Path, now: dt.datetime | None = None, *, ended_ok: bool = F
     )
     if data.get("budget") == organisations.NO_BUDGET:
         data["budget"] = organisations.own_budget(len(students))
+    courses.fill(data)
     spec, good = None, dict(data)
     try:
         spec = ClassSpec.model_validate(data)
@@ -306,7 +309,7 @@ def load(path: str | Path, now: dt.datetime | None = None, *, ended_ok: bool = F
                 good[name] = TypeAdapter(cast(Any, Annotated[hints])).validate_python(good[name])
     problems += roster_problems
     more = clusters.problems(good, data.get("cluster") is not None, students)
-    more = [*more, *organisations.check(good, data)]
+    more = [*more, *organisations.check(good, data), *courses.check(good)]
     for loc, what, remedy in [*crosschecks.check(good, students, now, ended_ok), *more]:
         add(loc, what, remedy)
     if isinstance(good.get("prices"), str) and good["prices"]:

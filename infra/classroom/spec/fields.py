@@ -63,8 +63,21 @@ def region(value: str) -> str:
     return value
 
 
+def course(value: Any) -> Any:
+    """Check that there are machines for a course."""
+    if value == "trn3" or str(value).startswith("trn3."):
+        raise refusal(
+            "There is no Trainium 3 machine for a class: AWS documents Trn3 as UltraServers, "
+            "without the size and price of a single instance.",
+            "Write `course: trn2`: kernels of import nki are the same, and students add "
+            "`--target trn3` for what is predicted on Trainium 3.",
+        )
+    return value
+
+
 def machine(value: str) -> str:
     """Check that an instance type is supported."""
+    course(value)
     if value not in instance_types.TYPES:
         near = difflib.get_close_matches(value, instance_types.TYPES, 1)
         raise refusal(
@@ -176,12 +189,10 @@ def subnets(value: Any) -> dict[str, list[str]]:
     """Check `subnets`: a list of ids, or one for each region. Returns region -> ids; region "" is
     any."""
     given = value if isinstance(value, dict) else {"": value}
-    for some in given.values():
-        if not isinstance(some, list) or not some:
-            raise refusal(
-                f"{some!r} is not a list of subnets.", f"Write it like [{IDS['subnet']}]."
-            )
-    return {region(r) if r else r: [_id("subnet", s) for s in some] for r, some in given.items()}
+    for ids in given.values():
+        if not isinstance(ids, list) or not ids:
+            raise refusal(f"{ids!r} is not a list of subnets.", f"Write it like [{IDS['subnet']}].")
+    return {region(r) if r else r: [_id("subnet", s) for s in ids] for r, ids in given.items()}
 
 
 def tags(value: Any) -> dict[str, str]:

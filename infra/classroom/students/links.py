@@ -203,14 +203,14 @@ def deploy(run: Run) -> None:
                     f"{region}: update the code of function {name}",
                     lambda: client.update_function_code(FunctionName=name, ZipFile=code),
                 )
-                rate_limit.seen(lambda: run.check or _ready(run))
+                rate_limit.wait_until_found(lambda: run.check or _ready(run))
             if any(found.get(k) != v for k, v in configured.items()):
                 run.do(
                     f"{region}: update function {name}",
                     lambda: client.update_function_configuration(FunctionName=name, **configured),
                 )
         if not run.check:
-            rate_limit.seen(lambda: _ready(run))
+            rate_limit.wait_until_found(lambda: _ready(run))
             _open(run, client, name)
 
 

@@ -91,13 +91,13 @@ def port(core: int) -> int:
 
 def _profiler(spec: ClassSpec, core: int) -> tuple[list[int], str]:
     """Return the ports to forward and what to say of them."""
-    own = port(core)
-    at = f"shows the profiler in your browser at http://localhost:{own}."
+    ui_port = port(core)
+    at = f"shows the profiler in your browser at http://localhost:{ui_port}."
     if spec.profiler_kind == "neuron-profile":
         if core < 0:
-            return [own, 8086], f"`neuron-profile view` {at}"
-        say = f"`neuron-profile view --port {own}` {at} Others on the machine have other ports"
-        return [own, 8086], say + ", but all share one database and see each other's profiles."
+            return [ui_port, 8086], f"`neuron-profile view` {at}"
+        say = f"`neuron-profile view --port {ui_port}` {at} Others on the machine have other ports"
+        return [ui_port, 8086], say + ", but all share one database and see each other's profiles."
     say = f"`neuron-explorer view` shows the profiler in your browser at http://localhost:{PORT}."
     if core >= 0:
         say += " The machine has these ports once: agree with who shares it."
@@ -170,7 +170,7 @@ def write(run: Run, machines: list[Machine], public_keys: dict[str, str]) -> lis
         if m.clustered:  # all students log in to the first node
             seats = [(-1, s.id) for s in spec.students if m.name == clusters.HEAD]
         for core, student in seats:
-            text = _page(run, m, core, student) + _own_link(run, signer, m, student)
+            text = _page(run, m, core, student) + _personal_link(run, signer, m, student)
             path = spec.out / f"{student}.md"
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 if not run.check:
@@ -187,17 +187,17 @@ def write_staff(run: Run, machines: list[Machine]) -> list[str]:
     top = spec.out / "staff"
     wanted: dict[Path, str] = {}
     for a in spec.assistants:
-        mine = [m for m in machines if m.id and assistants.gets_into(spec, a, m.students)]
-        if not a.public_key or not mine:
+        reachable = [m for m in machines if m.id and assistants.gets_into(spec, a, m.students)]
+        if not a.public_key or not reachable:
             continue
         blocks = [STAFF.format(name=spec.name, who=a.id)]
-        for m in sorted(mine, key=lambda m: m.name):
+        for m in sorted(reachable, key=lambda m: m.name):
             names = f"{spec.name}-{m.name}" + (" cluster" if m.name == clusters.HEAD else "")
             ip = m.ip or "address-unknown-while-it-is-stopped"
             proxy = PROXY.format(command=m.proxy) if m.proxy else ""
             blocks.append(HOST.format(names=names, ip=ip, id=m.id, name=spec.name, proxy=proxy))
         wanted[top / a.id / "config"] = "\n".join(blocks)
-        wanted[top / a.id / "known_hosts"] = hostkeys.lines(spec.out, [m.id for m in mine])
+        wanted[top / a.id / "known_hosts"] = hostkeys.lines(spec.out, [m.id for m in reachable])
     for path in sorted(set(top.glob("*/*")) - set(wanted)):
         if not run.check:
             path.unlink()
@@ -211,7 +211,7 @@ def write_staff(run: Run, machines: list[Machine]) -> list[str]:
     return changed
 
 
-def _own_link(run: Run, signer: links.LinkSigner | None, m: Machine, student: str) -> str:
+def _personal_link(run: Run, signer: links.LinkSigner | None, m: Machine, student: str) -> str:
     """Return what a page says of the student's own link."""
     if signer is None or m.clustered:  # no single student stops a shared machine
         return ""

@@ -15,7 +15,7 @@ from .sweep import Found
 PER_FILTER = 200  # values that a filter takes (documented: 200)
 
 
-def strays(cloud: Cloud, name: str, machines: list[Found]) -> list[str]:
+def find(cloud: Cloud, name: str, machines: list[Found]) -> list[str]:
     """Return a line for each, and for each region that could not be checked."""
     regions: dict[str, list[Found]] = {}
     for m in machines:
@@ -33,9 +33,9 @@ def _of(cloud: Cloud, name: str, region: str, machines: list[Found]) -> list[str
 
     def listed(operation: str, key: str, by: str, ids: list[str], **more: Any) -> list[Any]:
         return [
-            x
+            item
             for i in range(0, len(ids), PER_FILTER)
-            for x in cloud.pages(
+            for item in cloud.pages(
                 "ec2",
                 region,
                 operation,
@@ -43,7 +43,7 @@ def _of(cloud: Cloud, name: str, region: str, machines: list[Found]) -> list[str
                 Filters=[{"Name": by, "Values": ids[i : i + PER_FILTER]}],
                 **more,
             )
-            if not tags.ours(x.get("Tags"), name)
+            if not tags.ours(item.get("Tags"), name)
         ]
 
     disks = {

@@ -17,7 +17,7 @@ from ..aws.cloud import DENIED, GLOBAL, Cloud, code_of, each, words_of
 from ..aws.problems import ClassroomError
 from ..machines import launch
 from ..work import copies
-from .orphans import strays
+from . import orphans
 from .sweep import Found, Sweep, sweep
 
 # What must be gone before what.
@@ -68,7 +68,7 @@ class Report:
     keep_copies: bool = False
     unbudgeted: bool = False  # the class never had budgets
     kept: list[str] = field(default_factory=list)  # because the staff asked for it
-    strays: list[str] = field(default_factory=list)  # made by hand, on the class's machines
+    orphans: list[str] = field(default_factory=list)  # made by hand, on the class's machines
     partial: bool = False  # not all regions were looked at, so the global guards stay
 
     @property
@@ -114,8 +114,8 @@ class Report:
         """Say what bills on, as the last who can know."""
         return (
             f"; made by hand, not the class's, and billing until you delete it:"
-            f" {', '.join(self.strays)}"
-            if self.strays
+            f" {', '.join(self.orphans)}"
+            if self.orphans
             else ""
         )
 
@@ -137,7 +137,7 @@ class Report:
                     "denied_also_to_launch": self.closed,
                     "errors": self.errors,
                     "kept_as_asked": self.kept,
-                    "made_by_hand": self.strays,
+                    "made_by_hand": self.orphans,
                 },
                 indent=1,
             )
@@ -176,7 +176,7 @@ def teardown(
     report.ours = sorted(ours)
     report.keep_copies, report.unbudgeted = keep_copies, unbudgeted
     state = _sweep(cloud, name, report, say)
-    report.strays = strays(cloud, name, [f for f in state.found if f.kind == "instance"])
+    report.orphans = orphans.find(cloud, name, [f for f in state.found if f.kind == "instance"])
     if dry_run:
         return report
     # What was made a moment ago (by a run that was killed) shows up in listings late, so the look

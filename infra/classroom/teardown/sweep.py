@@ -168,7 +168,7 @@ def machines(cloud: Cloud, name: str, regions: list[str]) -> list[Found]:
     """Return the machines of a class in some regions; a region that cannot be read gives none, and
     teardown will say so."""
     found = each(lambda region: _instances(cloud, name, region), regions)
-    return [f for _, some, _ in found for f in some or []]
+    return [f for _, listed, _ in found for f in listed or []]
 
 
 def _ec2(cloud: Cloud, name: str, region: str, kind: str) -> list[Found]:
@@ -256,8 +256,8 @@ def buckets(cloud: Cloud, name: str) -> list[Found]:
             continue
         region = s3.get_bucket_location(Bucket=b["Name"]).get("LocationConstraint") or GLOBAL
         try:
-            own = cloud.client("s3", region)
-            label = own.get_bucket_tagging(Bucket=b["Name"])["TagSet"]
+            there = cloud.client("s3", region)
+            label = there.get_bucket_tagging(Bucket=b["Name"])["TagSet"]
         except be.ClientError as error:
             if code_of(error) != "NoSuchTagSet":
                 raise

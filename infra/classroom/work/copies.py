@@ -192,14 +192,14 @@ def ensure(run: Run) -> None:
     place = folder(run)
     if place is None:
         return
-    s3, own = place.s3, place.own
+    s3, owned = place.s3, place.own
     wanted = [lifecycle(run), bucket_policy(place.bucket)]
     digest = hashlib.sha256(json.dumps(wanted, default=str, sort_keys=True).encode()).hexdigest()
     label = {**tags.common(run.spec), tags.SETTINGS: digest[:32]}
     with doing(f"look at the bucket {place.bucket}", place.region):
         try:
-            have = tags.as_dict(s3.get_bucket_tagging(**own)["TagSet"])
-            versioned = s3.get_bucket_versioning(**own).get("Status") == "Enabled"
+            have = tags.as_dict(s3.get_bucket_tagging(**owned)["TagSet"])
+            versioned = s3.get_bucket_versioning(**owned).get("Status") == "Enabled"
         except be.ClientError as error:
             if code_of(error) not in (*MISSING, "NoSuchTagSet"):
                 raise
@@ -222,10 +222,10 @@ def ensure(run: Run) -> None:
                 if code_of(error) != "BucketAlreadyOwnedByYou":
                     raise
         # our tag first: a bucket without it would never be found
-        mine = {k: v for k, v in label.items() if k != tags.SETTINGS}
-        s3.put_bucket_tagging(**own, Tagging={"TagSet": tags.as_list(mine)})
+        labels = {k: v for k, v in label.items() if k != tags.SETTINGS}
+        s3.put_bucket_tagging(**owned, Tagging={"TagSet": tags.as_list(labels)})
         s3.put_public_access_block(
-            **own,
+            **owned,
             PublicAccessBlockConfiguration={
                 "BlockPublicAcls": True,
                 "IgnorePublicAcls": True,
@@ -233,12 +233,12 @@ def ensure(run: Run) -> None:
                 "RestrictPublicBuckets": True,
             },
         )
-        s3.put_bucket_versioning(**own, VersioningConfiguration={"Status": "Enabled"})
+        s3.put_bucket_versioning(**owned, VersioningConfiguration={"Status": "Enabled"})
         rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
-        s3.put_bucket_encryption(**own, ServerSideEncryptionConfiguration={"Rules": [rule]})
-        s3.put_bucket_policy(**own, Policy=json.dumps(bucket_policy(place.bucket)))
-        s3.put_bucket_lifecycle_configuration(**own, LifecycleConfiguration=lifecycle(run))
-        s3.put_bucket_tagging(**own, Tagging={"TagSet": tags.as_list(label)})
+        s3.put_bucket_encryption(**owned, ServerSideEncryptionConfiguration={"Rules": [rule]})
+        s3.put_bucket_policy(**owned, Policy=json.dumps(bucket_policy(place.bucket)))
+        s3.put_bucket_lifecycle_configuration(**owned, LifecycleConfiguration=lifecycle(run))
+        s3.put_bucket_tagging(**owned, Tagging={"TagSet": tags.as_list(label)})
 
     with doing(f"make the bucket {place.bucket}", place.region):
         run.do(f"{place.region}: set up the bucket {place.bucket}", make)

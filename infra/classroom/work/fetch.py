@@ -145,9 +145,9 @@ def fetch(m: Machine, student: str, folder: Path, at: str) -> Archive:
         part.unlink(missing_ok=True)
 
 
-def _current(cloud: Cloud, region: str, some: Collection[Machine]) -> list[Machine]:
+def _current(cloud: Cloud, region: str, machines: Collection[Machine]) -> list[Machine]:
     """Read machines again, with their addresses and states."""
-    ids = sorted(m.id for m in some)
+    ids = sorted(m.id for m in machines)
     out = []
     for i in range(0, len(ids), IDS_PER_FILTER):
         with doing("list the machines", region):
@@ -158,15 +158,15 @@ def _current(cloud: Cloud, region: str, some: Collection[Machine]) -> list[Machi
                 "Reservations",
                 Filters=[{"Name": "instance-id", "Values": ids[i : i + IDS_PER_FILTER]}],
             )
-        out += [machine(x, region) for r in found for x in r["Instances"]]
+        out += [machine(instance, region) for r in found for instance in r["Instances"]]
     return out
 
 
 def _awaken(
-    cloud: Cloud, region: str, some: list[Machine], done: Fetched, minutes: float = 5
+    cloud: Cloud, region: str, machines: list[Machine], done: Fetched, minutes: float = 5
 ) -> list[Machine]:
     """Start stopped machines, wait for stopping and pending ones; return those that run."""
-    end, here = rate_limit.clock() + minutes * 60, some
+    end, here = rate_limit.clock() + minutes * 60, machines
     asked: set[str] = set()
     while True:
         here = _current(cloud, region, here)

@@ -9,7 +9,7 @@ import datetime as dt
 import hashlib
 import json
 import re
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from moto.ec2.responses import EC2Response
 from moto.ec2.utils import convert_tag_spec
 from moto.iam.models import iam_backends
 from moto.iam.responses import IamResponse
+from moto.kms import models as kms
 from moto.servicequotas.models import ServiceQuotasBackend
 from moto.servicequotas.responses import ServiceQuotasResponse
 from moto.ssm.models import Parameter
@@ -453,6 +454,8 @@ def install() -> None:
     IamResponse.simulate_principal_policy = simulate_principal_policy
     Alarm.__init__ = alarm_init
     Volume.__init__ = volume_init
+    # a new RSA key for each class that encrypts its disks is a tenth of a second; no test reads it
+    kms.generate_private_key = lru_cache(kms.generate_private_key)
     metrics.install()
     functions.install()
     storage.install()

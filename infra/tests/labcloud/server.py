@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import os
@@ -21,6 +22,7 @@ for _switch in (
     os.environ.setdefault(_switch, "1")
 os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
 
+from moto.core import responses  # noqa: E402
 from moto.ec2.models import ec2_backends  # noqa: E402
 from moto.ec2.models.availability_zones_and_regions import (  # noqa: E402
     RegionsAndZonesBackend,
@@ -332,14 +334,28 @@ class Quiet(WSGIRequestHandler):
     """Keep connections open, and say nothing."""
 
     protocol_version = "HTTP/1.1"
+    # head and body of an answer in one packet: the second of two would wait 40 ms for the
+    # acknowledgement of the first
+    wbufsize = 1 << 16
+    disable_nagle_algorithm = True
 
     def log(self, *_: Any) -> None:
         """Drop the access log."""
 
 
+def cache_lookups() -> None:
+    """Let moto look up once what it looks up for each request: the names in its folder, the patterns
+    of all services, the methods of a class. That is a fifth of its time."""
+    dispatcher = DomainDispatcherApplication
+    backend = functools.cache(dispatcher(create_backend_app).get_backend_for_host)
+    dispatcher.get_backend_for_host = lambda _, host: backend(host)
+    responses.method_names_from_class = functools.cache(responses.method_names_from_class)
+
+
 def serve(port: int, at: str | None) -> None:
     """Serve on loopback until killed; print the port."""
     gaps.install()
+    cache_lookups()
     WORLD.start_clock(at)
     server = make_server("127.0.0.1", port, App(), threaded=True, request_handler=Quiet)
     print(server.port, flush=True)

@@ -88,7 +88,7 @@ def hours(c: dict[str, Any], region: str, ids: list[str]) -> dict[str, float]:
     """Return how many hours machines have run since the class began, by their CPU samples."""
     out = dict.fromkeys(ids, 0.0)
     for at in range(0, len(ids), QUERIES):
-        some = ids[at : at + QUERIES]
+        batch = ids[at : at + QUERIES]
         queries = [
             {
                 "Id": f"q{k}",
@@ -102,7 +102,7 @@ def hours(c: dict[str, Any], region: str, ids: list[str]) -> dict[str, float]:
                     },
                 },
             }
-            for k, i in enumerate(some)
+            for k, i in enumerate(batch)
         ]
         more: dict[str, str] = {}
         while True:
@@ -113,7 +113,7 @@ def hours(c: dict[str, Any], region: str, ids: list[str]) -> dict[str, float]:
                 **more,
             )
             for r in page["MetricDataResults"]:
-                out[some[int(r["Id"][1:])]] += sum(r["Values"]) / SAMPLES_PER_HOUR
+                out[batch[int(r["Id"][1:])]] += sum(r["Values"]) / SAMPLES_PER_HOUR
             if not page.get("NextToken"):
                 break
             more = {"NextToken": page["NextToken"]}
@@ -181,13 +181,13 @@ def caps(c: dict[str, Any]) -> dict[str, Any]:
     """Stop every machine whose student has used up the cap."""
     stopped: list[str] = []
     for region in c["regions"]:
-        some = {m["InstanceId"]: m for m in machines(c, region, ["running"])}
-        ran = hours(c, region, list(some))
-        ids = [i for i, m in some.items() if over(c, m, ran[i])]
+        running = {m["InstanceId"]: m for m in machines(c, region, ["running"])}
+        ran = hours(c, region, list(running))
+        ids = [i for i, m in running.items() if over(c, m, ran[i])]
         for k in range(0, len(ids), 100):
             client("ec2", region).stop_instances(InstanceIds=ids[k : k + 100])
         stopped += ids
-        people = [(i, some[i]) for i in ids]
+        people = [(i, running[i]) for i in ids]
         send(
             c,
             region,
@@ -219,8 +219,8 @@ def warn(c: dict[str, Any], what: str) -> dict[str, Any]:
     subject = f"{c['name']}: your machine {'stops soon' if what == 'night' else 'will be deleted'}"
     count = sent = 0
     for region in c["regions"]:
-        some = machines(c, region, states)
-        mails = [(m, to, subject, text) for m in some for to in addresses(tags_of(m))]
+        warned = machines(c, region, states)
+        mails = [(m, to, subject, text) for m in warned for to in addresses(tags_of(m))]
         count, sent = count + len(mails), sent + send(c, region, mails)
     return {"mails": count, "sent": sent}
 

@@ -135,7 +135,7 @@ def setup(f):
     if re.fullmatch(r"ssh-ed25519 [A-Za-z0-9+/=]+", f["host_key"]):
         known.write_text("{} {}\n".format(f["machine"], f["host_key"]), encoding="utf-8")
         strict = "yes"
-    own = home / alias
+    key_file = home / alias
     program = f'"{sys.executable}" "{Path(__file__).resolve()}" proxy'
     lines = [
         BEGIN.format(alias),
@@ -145,7 +145,7 @@ def setup(f):
         "    HostKeyAlias " + f["machine"],
         f'    UserKnownHostsFile "{known}"',
         "    StrictHostKeyChecking " + strict,
-        "    IdentityFile %s" % (own if own.exists() else "~/.ssh/id_ed25519"),
+        "    IdentityFile %s" % (key_file if key_file.exists() else "~/.ssh/id_ed25519"),
         "    ServerAliveInterval 15",
         END.format(alias),
     ]
