@@ -51,6 +51,7 @@ SERVED_NKI = {
     f"{NKI_PACKAGE}.collectives": f"{NKI_FACADE}.collectives",
     f"{NKI_PACKAGE}.compiler": f"{NKI_FACADE}.compiler",
     f"{NKI_PACKAGE}.typing": f"{NKI_FACADE}.typing",
+    f"{NKI_PACKAGE}.simulator": f"{NKI_FACADE}.simulator",
     f"{NKI_PACKAGE}.tensor": f"{NKI_FACADE}.constants",  # of NKI 0.1 and 0.2
     f"{NKI_PACKAGE}.meta": f"{NKI_FACADE}.meta",
     f"{NKI_PACKAGE}.meta.tensor": f"{NKI_FACADE}.constants",
@@ -113,7 +114,7 @@ def install() -> None:
     except ImportError:
         return
     if wanted not in ("auto", served):
-        raise _too_late(wanted, NKI)
+        raise _already_imported(wanted, NKI)
 
 
 def active_backend() -> str:
@@ -163,7 +164,7 @@ class _First:
     ) -> ModuleSpec | None:
         """Return a spec if the simulator has to serve `name`, else None."""
         if name == NKI_PACKAGE or name.startswith(f"{NKI_PACKAGE}."):
-            return _today(name, path)
+            return _nki_spec(name, path)
         if name.startswith(f"{SHIM}.") and getattr(sys.modules[SHIM], "__simulator__", False):
             return _facade_spec(name)
         if name != ROOT and not name.startswith("neuronxcc."):
@@ -175,7 +176,7 @@ class _First:
         if _is_simulated(root):
             return _facade_spec(name)
         if backend == "sim":
-            raise _too_late(backend, name)
+            raise _already_imported(backend, name)
         if name == NKI:
             spec = PathFinder.find_spec(name, path)
             if spec is not None and _is_namespace(spec):
@@ -199,7 +200,7 @@ class _Last:
             return _spec(SHIM)
         if name == NKI_PACKAGE:
             if requested_backend() == "sdk":
-                raise ImportError(no_today_text(), name=name)
+                raise ImportError(no_nki_package_text(), name=name)
             return _spec(NKI_PACKAGE)
         if name == NKI:
             raise broken_sdk(sys.modules.get(ROOT))
@@ -212,7 +213,7 @@ class _Last:
 _FIRST, _LAST = _First(), _Last()
 
 
-def _today(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+def _nki_spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
     """Return a spec if the simulator has to serve `nki` or what is in it, before anybody else."""
     if name != NKI_PACKAGE:
         served = getattr(sys.modules.get(NKI_PACKAGE), "__simulator__", False)
@@ -224,7 +225,7 @@ def _today(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
     if found is None or not is_placeholder(found):
         return None  # the real package, or nothing: `_Last` serves that
     if backend == "sdk":
-        raise ImportError(no_today_text(), name=name)
+        raise ImportError(no_nki_package_text(), name=name)
     return _spec(NKI_PACKAGE)
 
 
@@ -344,7 +345,7 @@ def no_sdk_text() -> str:
     )
 
 
-def no_today_text() -> str:
+def no_nki_package_text() -> str:
     """Describe NKI_BACKEND=sdk without the package nki."""
     return (
         f"NKI_BACKEND=sdk asks for the AWS Neuron SDK, but this Python ({sys.executable}) has "
@@ -356,7 +357,7 @@ def no_today_text() -> str:
     )
 
 
-def _too_late(wanted: str, name: str) -> ImportError:
+def _already_imported(wanted: str, name: str) -> ImportError:
     other = "the AWS SDK's" if wanted == "sim" else "the simulator's"
     return ImportError(
         f"NKI_BACKEND={wanted} came too late: this process has already imported {other} neuronxcc."

@@ -101,7 +101,7 @@ class Boxes:
             return top, top + 1, lo, lo + run
         return (top, top + run // width, 0, width) if lo == 0 and run % width == 0 else None
 
-    def alike(self, rows: int) -> bool:
+    def uniform(self, rows: int) -> bool:
         """Return whether so many rows are all alike."""
         return all(found == [0, rows] for found in self._rows.values())
 

@@ -107,6 +107,7 @@ class Timing:
     dma_done_us: float  # last byte to the semaphore that a consumer sees
     dma_engine_gbps: float  # one engine, streaming
     dma_descriptor_ns: float  # one descriptor, besides its bytes
+    dma_element_ns: float  # a descriptor of one element (4 bytes or less) takes no less
     dma_descriptor_floor_ns: float
     dma_semaphore_ns: float  # semaphore descriptor at the end of a DMA, on each engine
     dma_packet_bytes: int  # largest descriptor
@@ -116,6 +117,9 @@ class Timing:
     dma_transpose_ns: float  # one element of a DMA that transposes, on one engine
     dma_rmw_factor: float  # how much longer a DMA takes that adds to what is there
     dge_units: int  # that make descriptors side by side
+    dge_least_bytes: int  # the smallest piece whose descriptor the hardware makes
+    swdge_issue_us: float  # descriptors that GpSimd makes: one DMA ...
+    swdge_row_us: float  # ... and each row (partition) of it
     dge_issue_us: float  # hardware descriptor generation: one DMA on its unit
     dge_row_us: float  # ... and each row (partition) of it
 
@@ -129,10 +133,13 @@ class Timing:
     compiler_load_idle: float  # loads need longer if DMAs have less to spare than this share
     compiler_load_spread: float  # by what share more or less, in turn
     compiler_load_late_us: float  # a load waits for no instruction that ends so much too late
+    compiler_kept_share: float  # of SBUF, for loads that are kept instead of done again
+    compiler_whole_share: float  # more bytes that whole tiles may spill than their slices would
     compiler_psum_share: float  # of PSUM, left to what comes earlier in the program
 
     # Modelled structure
     shared_ports: bool  # DVE/POOL exclude each other in SBUF, DVE/ACT in PSUM
+    pe_background_transposes: bool  # a transpose runs beside the product or transpose before it
     shared_banks: bool  # DVE and ACT exclude each other in one bank of PSUM
 
     provenance: Mapping[str, Source] = field(hash=False, repr=False)

@@ -172,5 +172,15 @@ COMPILER = {
         "half of what the shortest load is taken to need; no record has loads that wait for "
         "instructions of more than 1 us (one kernel: 2.4 % less)",
     ),
+    "compiler_kept_share": assumed(
+        0.25,
+        "kernels of the package nki keep loads that take 32 KB a partition (two of attention "
+        "prefill, the tutorial matmul with 256 rows of K), none of 15 keeps 128 KB",
+    ),
+    "compiler_whole_share": assumed(
+        0.25,
+        "bytes and counts of DMAs of eight profiles of the tutorial matmul: those of whole tiles "
+        "where slices save up to 3 % of what spills, of slices where they save a quarter or more",
+    ),
     "compiler_psum_share": assumed(0.5, "so that what comes later cannot take all banks"),
 }

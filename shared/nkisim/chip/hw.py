@@ -27,6 +27,8 @@ _BY_NAME = {alias: core for core in CORES for alias in (core.name, *core.aliases
 def get(target: str | None = None) -> NeuronCore:
     """Return the core for a target name; None reads the environment, then falls back to trn1.
 
+    What a kernel runs on is `Kernel.core`, which asks the course as well.
+
     Raises NkiError NKI-T01 for a name that is no target.
     """
     origin = "the target argument"

@@ -95,7 +95,7 @@ class Storage:
         "version",
         "loaded",
         "_fill",
-        "_alike",
+        "_same_rows",
         "_rest",
         "_boxes",
         "__weakref__",
@@ -122,7 +122,7 @@ class Storage:
         self.init = NEVER
         self._boxes: Boxes | None = None  # what has been written, as long as that will do
         self._mask: np.ndarray | None = None  # then: which elements are defined
-        self._alike = False  # the mask is that of one partition: all are alike
+        self._same_rows = False  # the mask is that of one partition: all are alike
         self._origin: np.ndarray | None = None  # of those that are not: where they come from
         self.grain = grain  # bytes a mask entry stands for
         self._missing = 0
@@ -177,7 +177,7 @@ class Storage:
             self._data.fill(POISON)
             return
         mask = self._masks()
-        rows = self._data.view(f"u{self.grain}").reshape(self.nparts if self._alike else 1, -1)
+        rows = self._data.view(f"u{self.grain}").reshape(self.nparts if self._same_rows else 1, -1)
         poison = np.iinfo(rows.dtype).max  # all bits
         free = np.concatenate(([False], ~mask, [False]))
         edges = np.flatnonzero(free[1:] != free[:-1])
@@ -237,7 +237,7 @@ class Storage:
         """Forget what has been written: the next iteration of a loop makes this tile again."""
         self._data, self._fill, self._rest, self.init, self.wide = None, POISON, False, NEVER, None
         self._boxes = self._mask = self._origin = None
-        self._alike, self._missing, self.lazy_zero = False, 0, False
+        self._same_rows, self._missing, self.lazy_zero = False, 0, False
         self.shadow = self.loaded = self.aliases = None
         self.version += 1
 
@@ -267,7 +267,7 @@ class Storage:
         if itemsize < self.grain:
             self.set_grain(itemsize)
         mask = self._masks()
-        if self._alike:
+        if self._same_rows:
             if self._in_all_partitions(offset, shape, strides, itemsize):
                 return self._view(mask, offset, shape, (0, *strides[1:]), itemsize)
             mask = self._tell_apart()
@@ -277,8 +277,8 @@ class Storage:
         """Return the mask, of what has been written so far if there is none yet."""
         if self._mask is None:
             boxes, self._boxes = self._boxes, None
-            self._alike = self.nparts > 1 and (boxes is None or boxes.alike(self.nparts))
-            size = self.row_bytes if self._alike else self.nbytes
+            self._same_rows = self.nparts > 1 and (boxes is None or boxes.uniform(self.nparts))
+            size = self.row_bytes if self._same_rows else self.nbytes
             if boxes is not None:
                 self._mask = boxes.marks(size, self.grain)
                 self._count()
@@ -312,7 +312,7 @@ class Storage:
     def _tell_apart(self) -> np.ndarray:
         """Keep a mask of each partition from now on, and return it."""
         assert self._mask is not None
-        self._alike, self._mask = False, np.tile(self._mask, self.nparts)
+        self._same_rows, self._mask = False, np.tile(self._mask, self.nparts)
         self._missing *= self.nparts
         return self._mask
 
@@ -389,11 +389,11 @@ class Storage:
                     self.init, self._boxes, self._origin = FULLY, None, None
                 return
         if where is not None:
-            self._mark_some(offset, shape, strides, itemsize, where)
+            self._mark_where(offset, shape, strides, itemsize, where)
             self._count()
         else:
             view = self.mask_view(offset, shape, strides, itemsize)
-            view = view[0] if self._alike else view
+            view = view[0] if self._same_rows else view
             if 0 in strides:
                 view[...] = True
                 self._count()
@@ -405,7 +405,7 @@ class Storage:
         else:
             self.init = PARTLY
 
-    def _mark_some(
+    def _mark_where(
         self,
         offset: int,
         shape: tuple[int, ...],

@@ -29,7 +29,7 @@ class _Block:
         self.interface: dict[str, Any] = memory.__array_interface__
 
 
-class _Kept(threading.local):
+class _FreeBlocks(threading.local):
     """Blocks of memory that are free, by their size; each thread has its own."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class _Kept(threading.local):
                 self.blocks.pop(oldest, None)
 
 
-_kept = _Kept()
+_kept = _FreeBlocks()
 
 
 @contextmanager
@@ -94,7 +94,7 @@ class _Lease:
         self.block = block
         self.__array_interface__ = block.interface
 
-    def __del__(self, kept: _Kept = _kept) -> None:
+    def __del__(self, kept: _FreeBlocks = _kept) -> None:
         kept.give(self.block)
 
 

@@ -90,10 +90,14 @@ TIMING = {
         "dma_descriptor_ns",
         "dma_descriptor_floor_ns",
         "dma_small_write_factor",
+        "dge_least_bytes",
+        "swdge_issue_us",
+        "swdge_row_us",
         "dge_units",
         "dge_issue_us",
         "dge_row_us",
     ),
+    "dma_element_ns": assumed(7.0, "as any descriptor: no profile of trn1 says otherwise"),
     "launch_us": fitted(
         13.0,
         "nc_latency less body of one vector addition of one tile; kernels of five families "
@@ -150,6 +154,7 @@ TIMING = {
     "shared_ports": documented(
         True, f"{ARCH}: DVE and GpSimd cannot access SBUF at the same time, DVE and ACT not PSUM"
     ),
+    "pe_background_transposes": documented(False, f"{ARCH}: it has none"),
     "shared_banks": documented(False, f"{ARCH}: the whole port is shared, not a bank"),
 }
 

@@ -140,6 +140,11 @@ TIMING = {
     "dma_engine_gbps": _read(27.2, "4.7 ns + bytes / 27.2 GB/s a descriptor"),
     "dma_descriptor_ns": _read(4.7, "4.7 ns + bytes / 27.2 GB/s a descriptor"),
     "dma_descriptor_floor_ns": _read(7.0, "never below about 7 ns"),
+    "dma_element_ns": fitted(
+        10.0,
+        "pieces of 2 and 4 bytes: 9.9 to 10.0 ns each on an engine in two published profiles",
+        narrow=True,
+    ),
     "dma_semaphore_ns": assumed(0.0, "not visible in traces of trn2"),
     "dma_packet_bytes": _read(32768, "32 packets of 32,000 bytes for 1 MB"),
     "dma_small_write_factor": _read(
@@ -151,12 +156,27 @@ TIMING = {
         "the best shapes, and no measurement was compared",
     ),
     "dma_rmw_factor": documented(2.0, f"{ARCH3}: before it, half the rate"),
+    "dge_least_bytes": fitted(
+        4,
+        "nine decode kernels: each load of 128 2-byte elements takes as long as one whose rows are "
+        "chosen at run time (a twin with one of them instead of 16 takes 13 us less); vector "
+        "additions with 4-byte elements fit the hardware's descriptors",
+        narrow=True,
+    ),
+    "swdge_issue_us": fitted(
+        1.0,
+        "decode kernels whose rows are chosen at run time: 1.23 us a DMA of 128 rows, whether of "
+        "256, 1024 or 4096 bytes; how much of it is a row's share is assumed",
+        narrow=True,
+    ),
+    "swdge_row_us": fitted(0.0018, "the same kernels: 1.23 us for 128 rows", narrow=True),
     "dge_units": documented(2, "Neuron SDK 2.32, Descriptor Generation Engine: two blocks a core"),
     "dge_issue_us": fitted(
         0.486, "one vector addition, a row at a time; about 0.6 us is documented", narrow=True
     ),
     "dge_row_us": fitted(0.00095, "vector additions and a transpose, 128 rows at a time"),
     "shared_ports": documented(False, f"{ARCH2}: DVE, ACT and GpSimd access memory in parallel"),
+    "pe_background_transposes": documented(False, f"{ARCH3}: new in NeuronCore-v4"),
     "shared_banks": documented(
         True, f"{ARCH2}: DVE and ACT access PSUM at the same time, but not the same bank"
     ),

@@ -25,16 +25,20 @@ FACTS = {
     "dve_ghz": documented(1.2, ARCH3),
     "act_ghz": documented(1.2, ARCH3),
     "pool_ghz": documented(1.2, ARCH3),
-    "peak_tflops": assumed(
+    "peak_tflops": documented(
         {
             "bfloat16": 79.0,
             "float16": 79.0,
             "tfloat32": 79.0,
             "float32": 20.0,
-            "float8_e4m3": 315.0,
-            "float8_e5m2": 315.0,
+            "float8_e4m3": 158.0,
+            "float8_e5m2": 158.0,
+            "float8_e4m3fn_x4": 315.0,
+            "float8_e5m2_x4": 315.0,
+            "float4_e2m1fn_x4": 315.0,
         },
-        f"{ARCH3}; the fp8 figure is that of MXFP8",
+        f"{ARCH3}: 2 x 128 elements a cycle of plain fp8 input, 8 x 128 of MX (315 TFLOPS); "
+        "sparse input (5 x 128) has no instruction in NKI",
     ),
     "dve_fast_modes": documented(
         FastModes(copy=4, strided=2, two_inputs=2),
@@ -59,12 +63,18 @@ FACTS = {
 TIMING = {
     **like(trn2.TIMING, "trn2"),
     "dve_gap_us": assumed(0.048, "60 cycles, as trn2"),
+    "dve_wide_scalar_cycles": documented(
+        0.5, f"{ARCH3}: 256 elements a cycle of 32 bits, two for each of 128 lanes"
+    ),
     "act_copy_rate16": documented(2.0, f"{ARCH3}: 256 elements of 16 bits a cycle"),
     "dma_engine_gbps": documented(
         33.0, "Neuron SDK 2.32, Guideline to Avoid Under-Utilizing DMA Bandwidth: 33 GB/s"
     ),
     "dma_rmw_factor": documented(1.0, f"{ARCH3}: as fast as other DMAs"),
     "shared_ports": documented(False, ARCH3),
+    "pe_background_transposes": documented(
+        True, f"{ARCH3}: nearly twice as fast in long chains, or behind a larger product"
+    ),
     "shared_banks": documented(False, ARCH3),
 }
 

@@ -79,8 +79,8 @@ def _resolve(t: Strided, keys: tuple) -> View:
         offset += const * s
         for e, c in steps.items():
             strides[e] += c * s
-    own = [Beyond(d, n, *axis) for d, (n, axis) in enumerate(zip(t.shape, axes))]
-    return offset, grid, tuple(strides), nblock, leaving(carried(t.oob, axes) + own, grid)
+    bounds = [Beyond(d, n, *axis) for d, (n, axis) in enumerate(zip(t.shape, axes))]
+    return offset, grid, tuple(strides), nblock, leaving(carried(t.oob, axes) + bounds, grid)
 
 
 def _grid(t: Strided, keys: tuple) -> tuple[tuple[int, ...], int]:

@@ -96,15 +96,21 @@ def slice_range(k: Any, d: int, n: int) -> tuple[int, int, int]:
     step = 1 if step is None else step
     if step <= 0:
         raise fail("NKI-I03", "a slice has a step that is not positive", given=f"step {step}")
+    from_the_end = lo < 0 or hi < 0
+    given = f"{lo}:{hi}"
     lo = lo + n if lo < 0 else lo
     hi = hi + n if hi < 0 else hi
     if hi <= lo:
+        hint = "a tile size larger than the tensor gives an empty last tile"
+        if from_the_end:
+            given += f", which is {lo}:{hi}: a negative bound counts from the end"
+            hint = "before element 0 there is none: begin at max(0, start)"
         raise fail(
             "NKI-I01",
             f"dimension {d} is cut to nothing",
-            given=f"{lo}:{hi}",
+            given=given,
             limit=f"0 <= start < stop <= {n}",
-            hint="a tile size larger than the tensor gives an empty last tile",
+            hint=hint,
         )
     return lo, hi, min(step, hi - lo)  # of one element no step is asked, however large
 

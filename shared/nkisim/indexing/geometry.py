@@ -56,8 +56,13 @@ class Beyond(NamedTuple):
             limit=f"0 .. {self.size - 1}",
             hint="if the last tile is partial, add mask=(index < size); otherwise check "
             "the loop bound",
-            nki_hint="if the last tile is partial, end it with the tensor: "
-            "x[i:min(i + 128, n)]; otherwise check the loop bound",
+            nki_hint=(
+                "one row does not repeat by itself: load it into all partitions, "
+                "nisa.dma_copy(dst=t, src=row.broadcast(0, n))"
+                if self.dim == 0 and self.size == 1
+                else "if the last tile is partial, end it with the tensor: "
+                "x[i:min(i + 128, n)]; otherwise check the loop bound"
+            ),
         )
 
 

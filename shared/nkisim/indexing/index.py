@@ -25,7 +25,7 @@ def as_int(value: Any) -> int | None:
     if type(value) is int:
         return value
     if type(value) is LoopIndex:
-        return value.look()
+        return value.observe()
     if isinstance(value, np.bool_):
         return int(value)
     try:
@@ -441,11 +441,11 @@ def plain(k: Any) -> Any:
     """Return a subscript with the values of loops' indices in place of the indices."""
     cls = type(k)
     if cls is LoopIndex:
-        return k.look()
+        return k.observe()
     if cls is Index and type(k.const) is LoopIndex:
-        return Index(k.const.look(), k.shape, k.coeffs)
+        return Index(k.const.observe(), k.shape, k.coeffs)
     if cls is Slice and type(k.start) is LoopIndex:
-        return Slice(k.start.look(), k.size)
+        return Slice(k.start.observe(), k.size)
     if cls is slice and LoopIndex in (type(k.start), type(k.stop)):
         return slice(plain(k.start), plain(k.stop), k.step)
     return k

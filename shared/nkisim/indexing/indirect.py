@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -136,6 +136,10 @@ class Indirect:
                     steps[e] += c * (self.base.strides[d] // item)
         return steps
 
+    def indices(self) -> np.ndarray:
+        """Return the indices that move something, in their order, at run time (int64)."""
+        return self.rows.np.reshape(-1).astype(np.int64)
+
     def run(self) -> int:
         """Return how many elements of the access lie side by side, whatever the indices say.
 
@@ -154,7 +158,7 @@ class Indirect:
     def flat(self) -> tuple[np.ndarray, np.ndarray]:
         """Return (flat element index, in range) of every element, at run time."""
         item = self.base.dtype.itemsize
-        rows = self.rows.np.reshape((-1,) + (1,) * (len(self.shape) - 1)).astype(np.int64)
+        rows = self.indices().reshape((-1,) + (1,) * (len(self.shape) - 1))
         if self.shift is not None:
             rows = rows + self.shift.values()
         ok = (rows >= 0) & (rows < self.base.shape[self.dim])
@@ -172,7 +176,8 @@ class Patterned(Indirect):
     """An access pattern with a run-time offset: `view`, moved by `rows` * `step` elements.
 
     `rows` holds one offset for all, or one for each element of dim 0, column by column; each is
-    one of 0 .. `limit` - 1.
+    one of 0 .. `limit` - 1. Offsets that are left over move nothing (`one_for_each_row` refuses
+    them where only a transpose takes them).
     """
 
     __slots__ = ("limit", "step", "view")
@@ -207,6 +212,10 @@ class Patterned(Indirect):
     def steps(self) -> list[int]:
         return [s // self.view.dtype.itemsize for s in self.view.strides]
 
+    def indices(self) -> np.ndarray:
+        every = self.rows.np.reshape(self.rows.shape[0], -1).T.astype(np.int64).reshape(-1)
+        return every if every.size == 1 else every[: self.shape[0]]
+
     def at(self, value: int) -> Tensor:
         """Return the plain view that an offset means; raise IndexError (NKI-I02) outside."""
         v, item = self.view, self.view.dtype.itemsize
@@ -218,9 +227,30 @@ class Patterned(Indirect):
         return v.like(offset, v.shape, v.strides, 0, None)
 
     def flat(self) -> tuple[np.ndarray, np.ndarray]:
-        rows = self.rows.np.reshape(self.rows.shape[0], -1).T.astype(np.int64)
-        rows = rows.reshape((-1,) + (1,) * (len(self.shape) - 1))
+        rows = self.indices().reshape((-1,) + (1,) * (len(self.shape) - 1))
         flat = self.view.flat_index() + rows * self.step
         size = self.base.storage.nbytes // self.dtype.itemsize  # type: ignore[union-attr]
         ok = (rows >= 0) & (rows < self.limit) & (flat >= 0) & (flat < size)
         return flat, np.broadcast_to(ok, self.shape)
+
+
+def one_for_each_row(api: str, x: Any) -> None:
+    """Raise NkiError (NKI-N02) for an access whose indices only nisa.dma_transpose takes.
+
+    That is more of them than rows, or several in a partition.
+    """
+    if not isinstance(x, Patterned) or x.rows.size == 1:
+        return
+    several = x.rows.size != x.rows.shape[0]
+    if several or x.rows.size != x.shape[0]:
+        raise fail(
+            "NKI-N02",
+            f"{api}: "
+            + ("indices of rows in several columns" if several else "more indices than rows"),
+            given=f"vector_offset of shape {x.rows.shape} for {x.shape[0]} rows",
+            limit="one index for each row, (rows, 1); nisa.dma_transpose alone takes (128, n) "
+            "and more indices than rows",
+            hint="one call for each column of the indices"
+            if several
+            else f"vector_offset=indices[0:{x.shape[0]}]",
+        )

@@ -41,20 +41,20 @@ def drive(
     regs = m.core.registers.accumulators.get(engine)
     if regs is None:
         regs = m.core.registers.accumulators[engine] = np.zeros((m.hw.pmax, 1), dtype=np.float32)
-    mine = lanes_of(ins.srcs[0])
+    lanes = lanes_of(ins.srcs[0])
     if cmd in (RESET, RESET_REDUCE):
-        regs[mine] = START[op.name]
+        regs[lanes] = START[op.name]
     if cmd == LOAD_REDUCE:
-        regs[mine] = np.float32(load) if is_scalar(load) else load
+        regs[lanes] = np.float32(load) if is_scalar(load) else load
     if cmd in (REDUCE, RESET_REDUCE, LOAD_REDUCE):
         rows = value.reshape(value.shape[0], -1)
-        regs[mine] = (semantics.accumulate if op.reducible else _folded)(op, rows, regs[mine])
-    return regs[mine]
+        regs[lanes] = (semantics.accumulate if op.reducible else _folded)(op, rows, regs[lanes])
+    return regs[lanes]
 
 
 def _folded(op: Any, rows: np.ndarray, state: np.ndarray) -> np.ndarray:
     """Reduce by abs_max or abs_min: the last one of the greatest or smallest magnitude."""
-    every = np.concatenate((state, rows), axis=1)[:, ::-1]
-    sizes = np.abs(every)
+    values = np.concatenate((state, rows), axis=1)[:, ::-1]
+    sizes = np.abs(values)
     at = (sizes.argmax if op.name == "abs_max" else sizes.argmin)(axis=1)
-    return np.take_along_axis(every, at[:, None], axis=1)
+    return np.take_along_axis(values, at[:, None], axis=1)

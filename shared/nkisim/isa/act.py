@@ -21,35 +21,35 @@ from .variants import Activation
 
 def _run_activation(m: Machine, ins: Instr, dst: Tensor) -> None:
     fn, reduce_op, cmd = ins.params
-    x = dtypes.as_float32(ins.srcs[0].np)
-    bias, scale = ins.scalar(0, x.ndim), ins.scalar(1, x.ndim)
-    own = None  # x, if it is not shared
+    data = dtypes.as_float32(ins.srcs[0].np)
+    bias, scale = ins.scalar(0, data.ndim), ins.scalar(1, data.ndim)
+    scratch = None  # x, if it is not shared
     if not (is_scalar(scale) and scale == 1.0):
-        x = own = x * (np.float32(scale) if is_scalar(scale) else scale)
+        data = scratch = data * (np.float32(scale) if is_scalar(scale) else scale)
     if bias is not None:
-        x = np.add(x, bias, out=own)
+        data = np.add(data, bias, out=scratch)
     if fn.low != -np.inf or fn.high != np.inf:
-        bad = fn.outside(x)
+        bad = fn.outside(data)
         if bad.any():
             m.find(
                 "NKI-E07",
                 "warning",
                 f"nl.{fn.name} is evaluated outside of its valid range "
                 f"[{fn.low:g}, {fn.high:g}]{' of |x|' if fn.by_magnitude else ''} for "
-                f"{int(bad.sum())} of {bad.size} elements (e.g. {float(x[bad][0]):g}); the "
+                f"{int(bad.sum())} of {bad.size} elements (e.g. {float(data[bad][0]):g}); the "
                 "chip returns wrong values there without a sign",
                 ins.line,
             )
     out = dst.np
     if (
         dst.dtype == dtypes.FLOAT32
-        and out.shape == x.shape
+        and out.shape == data.shape
         and out.flags.c_contiguous
-        and x.flags.c_contiguous
+        and data.flags.c_contiguous
     ):  # NumPy may round in another way where they are not
-        value = fn.fn(x, out=out)
+        value = fn.fn(data, out=out)
     else:
-        value = np.asarray(fn.fn(x))
+        value = np.asarray(fn.fn(data))
         put(value, dst)
     _reduce(m, ins, value, reduce_op, cmd)
 
@@ -65,13 +65,13 @@ def _reduce(m: Machine, ins: Instr, value: np.ndarray, op: Any, cmd: int) -> Non
     regs = m.core.registers.accumulators.get("scalar")
     if regs is None:
         regs = m.core.registers.accumulators["scalar"] = np.zeros((m.hw.pmax, 1), dtype=np.float32)
-    mine = lanes_of(ins.srcs[0])
+    lanes = lanes_of(ins.srcs[0])
     if cmd in (RESET, RESET_REDUCE):
-        regs[mine] = 0
+        regs[lanes] = 0
     if cmd in (REDUCE, RESET_REDUCE):
-        regs[mine] = semantics.accumulate(op, value, regs[mine])
+        regs[lanes] = semantics.accumulate(op, value, regs[lanes])
     for t in ins.also:
-        put(regs[mine], t)
+        put(regs[lanes], t)
 
 
 def _command(ins: Instr) -> tuple[int, str]:
@@ -127,7 +127,7 @@ _TRAITS: dict[str, Any] = dict(
     cost=formulas.with_read_out,
     promotes=("data",),
     deferrable=_touches_no_register,
-    check=registers.watch(SCALAR, _command, keeps=True),
+    check=registers.register_check(SCALAR, _command, keeps=True),
 )
 
 

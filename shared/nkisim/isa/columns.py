@@ -15,7 +15,7 @@ from ..machine.instruction import Instr
 from ..machine.interface import Machine
 from ..machine.tensor import Tensor
 from . import formulas
-from .dma import meet
+from .dma import check_collisions
 from .operands import UPDATE, Tile
 from .table import GPSIMD, SCALAR, VECTOR, instruction
 from .variants import Ops
@@ -56,7 +56,7 @@ def _run_scatter(m: Machine, ins: Instr, dst: Tensor) -> None:
     at = offsets(index, ins.params, value.shape[1], whole.shape[1])
     if m.settings.checks:
         rows = np.arange(len(at))[:, None] * whole.shape[1]
-        meet(m, (rows + at).ravel(), value.ravel(), False, ins.line)
+        check_collisions(m, (rows + at).ravel(), value.ravel(), False, ins.line)
     np.put_along_axis(whole, at, value, axis=1)
     dst.np[...] = whole.reshape(dst.np.shape)
 

@@ -9,7 +9,7 @@ import numpy as np
 from ..chip import dtypes, ops
 from ..chip.memory import HBM, PSUM, SBUF
 from ..errors import NkiError, fail, out_of_bound_at_run_time
-from ..indexing.indirect import Patterned
+from ..indexing.indirect import Patterned, one_for_each_row
 from ..machine import limits, suggestions
 from ..machine.instruction import Instr
 from ..machine.interface import Machine
@@ -41,11 +41,20 @@ def with_shape(t: Any, shape: tuple[int, ...]) -> Any:
     return t.reshape(shape)
 
 
+def _chosen(at: Indirect, flat: np.ndarray, write: bool) -> None:
+    """Note which elements of a tensor in HBM indices have chosen: bytes that have to be moved."""
+    if at.base.memory is HBM:
+        st = at.base.storage
+        assert st is not None
+        at.base.m.memory.chosen.mark(st.id, st.nbytes, at.base.dtype.itemsize, flat, write)
+
+
 def _gather(src: Any, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the elements of an access with a mask or run-time indices, and which are valid."""
     if isinstance(src, Indirect):
         flat, valid = src.flat()
         base = src.base
+        _chosen(src, flat[valid if mask is None else mask & valid], write=False)
     else:
         flat, valid, base = src.flat_index(), None, src
     data = base.storage.elements(base.dtype)
@@ -54,14 +63,14 @@ def _gather(src: Any, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray |
     return data[safe], valid
 
 
-def gathered(x: Any, skip: bool) -> np.ndarray:
+def gathered(operand: Any, skip: bool) -> np.ndarray:
     """Return the elements of a tensor or of an indirect access; those outside are 0 or an error."""
-    if isinstance(x, Tensor):
-        return x.np
-    value, valid = _gather(x, None)
+    if isinstance(operand, Tensor):
+        return operand.np
+    value, valid = _gather(operand, None)
     if valid is not None and not valid.all():
         if not skip:
-            raise_out_of_bound(x, *x.flat())
+            raise_out_of_bound(operand, *operand.flat())
         value = np.where(valid, value, np.zeros((), value.dtype))
     return value
 
@@ -88,8 +97,10 @@ def scatter(
     if not valid.all() and not skip:
         raise_out_of_bound(dst, flat, valid)
     value = np.broadcast_to(dtypes.cast(value, dst.dtype), flat.shape)
+    for write in (False, True) if rmw else (True,):  # what it adds to is read
+        _chosen(dst, flat[valid], write)
     if m.settings.checks and dst.rows.size > 1 and (unique or not rmw):
-        meet(m, flat[valid], value[valid], unique, line)
+        check_collisions(m, flat[valid], value[valid], unique, line)
     if rmw:
         np.add.at(data, flat[valid], value[valid])
     else:
@@ -101,7 +112,9 @@ def scatter(
         st.mark(0, hit.shape, (dst.dtype.itemsize,), dst.dtype.itemsize, hit)
 
 
-def meet(m: Machine, at: np.ndarray, value: np.ndarray, unique: bool, line: int) -> None:
+def check_collisions(
+    m: Machine, at: np.ndarray, value: np.ndarray, unique: bool, line: int
+) -> None:
     """Say that rows of a scatter go to one place; of equal values any may be the last."""
     order = np.argsort(at, kind="stable")
     same = at[order][1:] == at[order][:-1]
@@ -124,13 +137,13 @@ def meet(m: Machine, at: np.ndarray, value: np.ndarray, unique: bool, line: int)
         )
 
 
-def raise_out_of_bound(x: Indirect, flat: np.ndarray, valid: np.ndarray) -> None:
+def raise_out_of_bound(access: Indirect, flat: np.ndarray, valid: np.ndarray) -> None:
     """Raise IndexError (NKI-I02) for the first of the element addresses that are not valid."""
     bad = flat[~valid]
-    size = x.base.storage.nbytes // x.base.dtype.itemsize  # type: ignore[union-attr]
+    size = access.base.storage.nbytes // access.base.dtype.itemsize  # type: ignore[union-attr]
     first = int(bad.min() if bad.min() < 0 else bad[bad >= 0].min())
-    room = x.limit if isinstance(x, Patterned) else x.base.shape[x.dim]
-    given = x.rows.np.reshape(-1).astype(np.int64)
+    room = access.limit if isinstance(access, Patterned) else access.base.shape[access.dim]
+    given = access.indices()
     outside = given[(given < 0) | (given >= room)]
     if outside.size or given.size == 1:
         raise out_of_bound_at_run_time(
@@ -193,6 +206,10 @@ def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
         np.copyto(dst.np, dtypes.cast(value, dst.dtype), where=where)
 
 
+#: who makes the descriptors, by the numbers of dge_mode; 3, unknown: the compiler chooses
+_MAKERS = {0: "static", 1: "gpsimd", 2: "hwdge", 4: "scalar", 5: "sync"}
+HARDWARE = frozenset(("hwdge", "scalar", "sync"))
+
 _TRAITS: dict[str, Any] = dict(engines=(DMA,), on_partitions=False)
 _COPY: dict[str, Any] = dict(
     _TRAITS, run=_run_copy, masks_itself=True, cost=formulas.descriptors, cheaper=FEWER_BYTES
@@ -221,6 +238,7 @@ def load(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None, mode: Any
     if mask is None and shape[0] > m.hw.pmax:
         limits.check_tile(m.hw, SBUF, shape, dt)
     if isinstance(src, Indirect):
+        one_for_each_row("nl.load", src)
         src = with_shape(src, shape)
         ins = Instr(
             shape,
@@ -287,7 +305,7 @@ def store(m: Machine, dst: Any, value: Any, *, mask: Any = None, mode: Any = 0) 
 
 def run_of(*operands: Any) -> int:
     """Return the elements contiguous in all operands with run-time indices, 0 for none."""
-    return min((x.run() for x in operands if isinstance(x, Indirect)), default=0)
+    return min((operand.run() for operand in operands if isinstance(operand, Indirect)), default=0)
 
 
 def _copy(dst: Any, src: Any, params: dict) -> Instr:
@@ -306,6 +324,9 @@ def _copy(dst: Any, src: Any, params: dict) -> Instr:
     gathers = "src" in params
     indirect = gathers or "dst" in params
     adds = params.get("rmw", False)
+    made = params.pop("descriptors", "")
+    if indirect and made == "static":  # the host does not know the place
+        made = "gpsimd"
     if adds and target is dst:
         srcs.append(target)  # read, modified and written
     if gathers:
@@ -323,8 +344,9 @@ def _copy(dst: Any, src: Any, params: dict) -> Instr:
             int(gathers),
             run_of(src, dst),
             dst.shape if gathers and "dst" in params else (),
+            made,
         )
-        if indirect or adds
+        if indirect or adds or made
         else PLAIN,
         grid=dst.shape,
     )
@@ -360,7 +382,8 @@ def dma_copy(
     Shapes hold the same elements in the same order; (n,) and (n, 1) are alike. `dst_rmw_op` adds
     to what is there (np.add only). `oob_mode.skip` drops rows whose run-time index is outside.
     """
-    if dge_mode == 2 and not m.hw.hwdge:
+    made = _MAKERS.get(dge_mode, "")
+    if made in HARDWARE and not m.hw.hwdge:
         raise fail(
             "NKI-E03",
             "hardware descriptor generation is asked for",
@@ -383,7 +406,15 @@ def dma_copy(
             "row in SBUF",
             m.here(),
         )
-    params: dict[str, Any] = {"skip": _skips(oob_mode)}
+    if made and made != "gpsimd" and (_by_vector(src) or _by_vector(dst)):
+        raise fail(
+            "NKI-E01",
+            "nisa.dma_copy: these descriptors cannot go where indices point",
+            given=f"a gather or scatter with dge_mode={'none' if made == 'static' else 'hwdge'}",
+            limit="indices of rows: dge_mode unknown or swdge; GpSimd alone reads them",
+            hint="leave dge_mode out",
+        )
+    params: dict[str, Any] = {"skip": _skips(oob_mode), "descriptors": made}
     if dst_rmw_op is not None:
         if ops.resolve_alu(dst_rmw_op).name != "add" or params["skip"]:
             raise fail(
@@ -399,8 +430,13 @@ def dma_copy(
             dst = _fit(dst, src, "nisa.dma_copy", ("dst", "src"))
         else:
             _regroups(m, dst, src)
-            dst, src = _alike(dst, src)
+            dst, src = _in_one_shape(dst, src)
     return _copy(dst, src, params)
+
+
+def _by_vector(x: Any) -> bool:
+    """Return whether a vector of indices, not one offset for all, chooses what is accessed."""
+    return isinstance(x, Indirect) and not (isinstance(x, Patterned) and x.rows.size == 1)
 
 
 def _regroups(m: Machine, dst: Any, src: Any) -> None:
@@ -417,7 +453,7 @@ def _regroups(m: Machine, dst: Any, src: Any) -> None:
         )
 
 
-def _alike(dst: Any, src: Any) -> tuple[Any, Any]:
+def _in_one_shape(dst: Any, src: Any) -> tuple[Any, Any]:
     """Return both with one shape: the one in HBM as the other one is, or the other way around."""
     try:
         return (

@@ -156,7 +156,14 @@ def memset(
     dims = tuple(int(n) for n in limits.sizes(shape))
     dt = _F32 if dtype is None else result_dtype(dtype)
     if not is_scalar(value):
-        raise fail("NKI-S09", "nisa.memset fills with a number", given=type(value).__name__)
+        raise fail(
+            "NKI-S09",
+            "nisa.memset fills with a number",
+            given=type(value).__name__,
+            hint="nisa.memset(shape, 0.0, dtype); a copy of a tile: nl.copy(t)",
+            nki_hint="nisa.memset(dst=t, value=0.0); a tile is copied by "
+            "nisa.tensor_copy(dst=t, src=u)",
+        )
     if dtypes.is_int(dt):
         dtypes.of_scalar(value)  # raises where it has more than 32 bits
     if dst is None:
@@ -329,40 +336,42 @@ def tensor_tensor(
 def _exact_tensor_scalar(m: Machine, ins: Instr) -> np.ndarray | None:
     if ins.params[0][0].kind != "arith":
         return None
-    x = exact(ins.srcs[0])
+    data = exact(ins.srcs[0])
     for k, (op, reverse) in enumerate(ins.params):
-        x = _exact_step(ins, k, op, reverse, x)
-    return x
+        data = _exact_step(ins, k, op, reverse, data)
+    return data
 
 
-def _exact_step(ins: Instr, k: int, op: ops.AluOp, reverse: bool, x: np.ndarray) -> np.ndarray:
+def _exact_step(ins: Instr, k: int, op: ops.AluOp, reverse: bool, data: np.ndarray) -> np.ndarray:
     """Return x op operand `k`, a number or a tile (P, 1)."""
     number, at = ins.scalars[k]
-    v: Any = float(number) if at < 0 else exact(ins.srcs[at]).reshape((-1,) + (1,) * (x.ndim - 1))
-    return np.asarray(op.fn(v, x) if reverse else op.fn(x, v))
+    v: Any = (
+        float(number) if at < 0 else exact(ins.srcs[at]).reshape((-1,) + (1,) * (data.ndim - 1))
+    )
+    return np.asarray(op.fn(v, data) if reverse else op.fn(data, v))
 
 
 def _run_tensor_scalar(m: Machine, ins: Instr, dst: Tensor) -> None:
     steps = ins.params
-    x: Any = ins.srcs[0].np
+    data: Any = ins.srcs[0].np
     arith = steps[0][0].kind == "arith"
     if arith:
-        x = dtypes.as_float32(x)
+        data = dtypes.as_float32(data)
     for k, (op, reverse) in enumerate(steps):
         number, at = ins.scalars[k]
         if arith:
-            v = ins.scalar(k, x.ndim) if at >= 0 else np.float32(number)
+            v = ins.scalar(k, data.ndim) if at >= 0 else np.float32(number)
         else:
             v = (
-                ins.srcs[at].np.reshape((-1,) + (1,) * (x.ndim - 1))
+                ins.srcs[at].np.reshape((-1,) + (1,) * (data.ndim - 1))
                 if at >= 0
-                else ops.bits(int(number), x.dtype)
+                else ops.bits(int(number), data.dtype)
             )
-        a, b = (v, x) if reverse else (x, v)
+        a, b = (v, data) if reverse else (data, v)
         if k == len(steps) - 1:
             _alu(op, a, b, dst)
         else:
-            x = np.asarray(op.fn(a, b))
+            data = np.asarray(op.fn(a, b))
 
 
 @instruction(
@@ -518,8 +527,11 @@ def reciprocal(m: Machine, data: Any, *, dtype: Any = None, mask: Any = None) ->
 
 
 def _run_unary(m: Machine, ins: Instr, dst: Tensor) -> None:
-    x = ins.srcs[0].np
-    put(np.asarray(ins.params.fn(x if ins.params.name == "invert" else dtypes.as_float32(x))), dst)
+    data = ins.srcs[0].np
+    put(
+        np.asarray(ins.params.fn(data if ins.params.name == "invert" else dtypes.as_float32(data))),
+        dst,
+    )
 
 
 @instruction(

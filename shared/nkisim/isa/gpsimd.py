@@ -20,7 +20,7 @@ from .dve import put
 from .masks import NOTHING, PARTITIONS
 from .operands import Tile, check_bitvec, per_partition
 from .table import GPSIMD, instruction
-from .variants import Gather, Ops
+from .variants import ColumnsSelected, Gather, NothingSelected, Ops
 
 #: GpSimd has no port to PSUM
 _SBUF: Any = dict(memories=(SBUF,))
@@ -120,7 +120,27 @@ def affine_select(
             limit="no & and no data",
             hint="pred=(i_p >= i_f); call it twice for two conditions",
         )
-    return Instr(params=(pred, float(on_false_value)))
+    fill = float(on_false_value)
+    return Instr(params=(pred, fill), variant=_selects(pred, fill))
+
+
+def _selects(pred: Mask, fill: float) -> NothingSelected | ColumnsSelected | None:
+    """Return the variant of a selection that leaves whole columns out, else None."""
+    terms = pred.terms
+    if terms is None:
+        return None
+    if any(term.bounds()[1] < 0 for term in terms):
+        return NothingSelected(fill)
+    shape = terms[0].shape
+    if len(shape) != 2 or any(len(t.shape) != 2 or t.shape[1] != shape[1] for t in terms):
+        return None
+    columns = np.arange(shape[1])
+    some = np.ones(shape[1], bool)
+    for t in terms:  # the greatest value over the partitions, column by column
+        most = int(t.const) + max(0, int(t.coeffs[0]) * (t.shape[0] - 1))
+        some &= most + int(t.coeffs[1]) * columns >= 0
+    first, last = int(some.argmax()), shape[1] - int(some[::-1].argmax())
+    return ColumnsSelected(fill, first, last) if last - first < shape[1] else None
 
 
 def _run_partition_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:

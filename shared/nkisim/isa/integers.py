@@ -56,9 +56,9 @@ def tensor_scalar_cumulative(m: Machine, ins: Instr) -> np.ndarray:
 def tensor_scalar_reduce(m: Machine, ins: Instr) -> Results:
     """Return data op0 operand0, and its reduction."""
     op0, reduce_op, reverse, cmd, negate = ins.params
-    x = exact(ins.srcs[0])
-    y = _operand(ins, 0, x.ndim)
-    value = np.asarray(op0.fn(y, x) if reverse else op0.fn(x, y))
+    data = exact(ins.srcs[0])
+    operand = _operand(ins, 0, data.ndim)
+    value = np.asarray(op0.fn(operand, data) if reverse else op0.fn(data, operand))
     cmd = cmd if m.dialect.sums_in_registers else RESET_REDUCE
     total = _register(m, VECTOR, ins, value, reduce_op, cmd, _operand(ins, 1, 2))
     return value, -total if negate and total is not None else total
@@ -69,9 +69,9 @@ def activation(m: Machine, ins: Instr) -> Results | None:
     fn, op, cmd = ins.params
     if fn.name not in _WHOLE:
         return None
-    x = exact(ins.srcs[0])
-    bias, scale = _operand(ins, 0, x.ndim), _operand(ins, 1, x.ndim)
-    value = np.asarray(fn.fn(x * scale + (0.0 if bias is None else bias)))
+    data = exact(ins.srcs[0])
+    bias, scale = _operand(ins, 0, data.ndim), _operand(ins, 1, data.ndim)
+    value = np.asarray(fn.fn(data * scale + (0.0 if bias is None else bias)))
     return value, None if op is None else _register(m, SCALAR, ins, value, op, cmd)
 
 

@@ -1,4 +1,4 @@
-"""Microscaling formats (NeuronCore-v4): values of 8 or 4 bits, 32 of which share a scale.
+"""Microscaling formats (NeuronCore-v4): values of 8 or 4 bits; 32 of them share a scale.
 
 A group is 8 partitions times the 4 values that an element of an x4 dtype packs. Its scale is a
 power of two in a byte; the rows of the scale tile lie in the first 4 partitions of each quadrant
@@ -99,9 +99,9 @@ def _check_partitions(api: str, t: Tensor) -> None:
 
 def _run_quantize(m: Machine, ins: Instr, dst: Tensor) -> None:
     name = dtypes.name(dst.dtype)
-    x = dtypes.as_float32(ins.srcs[0].np)
-    p = x.shape[0]
-    groups = x.reshape(p // _LANES, _LANES, -1, 4)
+    values = dtypes.as_float32(ins.srcs[0].np)
+    p = values.shape[0]
+    groups = values.reshape(p // _LANES, _LANES, -1, 4)
     most = np.abs(groups).max(axis=(1, 3))
     exponent = np.frexp(most)[1] - 1  # floor of log2
     byte = np.where(most == 0, 0, np.clip(exponent - (_E_MAX[name] - 1) + _BIAS, 0, 254))

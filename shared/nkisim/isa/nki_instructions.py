@@ -32,8 +32,8 @@ _API = "Neuron SDK 2.32 API reference: nki.isa"
 
 
 def _run_exponential(m: Machine, ins: Instr, dst: Tensor) -> None:
-    x = dtypes.as_float32(ins.srcs[0].np)
-    value = np.exp(x - ins.scalar(0, x.ndim))
+    data = dtypes.as_float32(ins.srcs[0].np)
+    value = np.exp(data - ins.scalar(0, data.ndim))
     put(value, dst)
     if ins.params or ins.also:
         got = drive(m, VECTOR, ins, value, ops.ALU["add"], ins.params, ins.scalar(1, 2))
@@ -48,7 +48,7 @@ def _run_exponential(m: Machine, ins: Instr, dst: Tensor) -> None:
     run=_run_exponential,
     cost=formulas.four_a_cycle,
     needs="gen4_instructions",
-    check=registers.watch(VECTOR, lambda i: (i.params, "add")),
+    check=registers.register_check(VECTOR, lambda i: (i.params, "add")),
     operands=(
         Tile("src"),
         Vector("max_value", numbers=True, like="src"),
@@ -196,13 +196,17 @@ def _name(op: Any) -> str:
 
 def _run_activate2(m: Machine, ins: Instr, dst: Tensor) -> None:
     fn, steps, red, cmd, slope = ins.params
-    x = dtypes.as_float32(ins.srcs[0].np)
+    data = dtypes.as_float32(ins.srcs[0].np)
     for k, (op, reverse) in enumerate(steps):
         if op is not None:
-            v = ins.scalar(k, x.ndim)
+            v = ins.scalar(k, data.ndim)
             v = np.float32(v) if is_scalar(v) else v
-            x = np.asarray(op.fn(v, x) if reverse else op.fn(x, v))
-    value = np.where(x > 0, x, np.float32(slope) * x) if fn is None else np.asarray(fn.fn(x))
+            data = np.asarray(op.fn(v, data) if reverse else op.fn(data, v))
+    value = (
+        np.where(data > 0, data, np.float32(slope) * data)
+        if fn is None
+        else np.asarray(fn.fn(data))
+    )
     put(value, dst)
     if cmd != IDLE or ins.also:
         got = drive(m, SCALAR, ins, value, red, cmd)
@@ -220,7 +224,7 @@ def _run_activate2(m: Machine, ins: Instr, dst: Tensor) -> None:
     cost=formulas.with_read_out,
     needs="gen4_instructions",
     promotes=("data",),
-    check=registers.watch(SCALAR, lambda i: (i.params[3], i.params[2].name), keeps=True),
+    check=registers.register_check(SCALAR, lambda i: (i.params[3], i.params[2].name), keeps=True),
     operands=(
         Tile("data"),
         Vector("imm0", numbers=True, like="data"),
@@ -407,8 +411,8 @@ _MOST_SOURCES = 16
 def _run_compute(m: Machine, ins: Instr, dst: Tensor) -> None:
     parts, out_at, skip = ins.params
     total: Any = None
-    for x in parts:
-        value = dtypes.as_float32(gathered(x, skip).reshape(ins.grid))
+    for part in parts:
+        value = dtypes.as_float32(gathered(part, skip).reshape(ins.grid))
         total = value if total is None else total + value
     if out_at is None:
         dtypes.cast(total, dst.dtype, out=dst.np)
@@ -416,9 +420,9 @@ def _run_compute(m: Machine, ins: Instr, dst: Tensor) -> None:
         scatter(m, out_at, total, rmw=True, skip=skip, unique=True, line=ins.line)
 
 
-def _storage(x: Tensor | Indirect) -> Any:
+def _storage(operand: Tensor | Indirect) -> Any:
     """Return where what a tensor or an access with indices names lies."""
-    return (x.base if isinstance(x, Indirect) else x).storage
+    return (operand.base if isinstance(operand, Indirect) else operand).storage
 
 
 @instruction(
@@ -464,32 +468,32 @@ def dma_compute(
             given=f"{len(parts)} sources, scales={scales}",
             limit=f"1 to {_MOST_SOURCES} sources, scales of 1.0 or none",
         )
-    for x in parts:
-        if not isinstance(x, (Tensor, Indirect)) or x.size != dst.size:
+    for part in parts:
+        if not isinstance(part, (Tensor, Indirect)) or part.size != dst.size:
             raise fail(
                 "NKI-S01",
                 "nisa.dma_compute: a source has another size than dst",
-                given=f"source {getattr(x, 'shape', type(x).__name__)}, dst {dst.shape}",
+                given=f"source {getattr(part, 'shape', type(part).__name__)}, dst {dst.shape}",
                 limit="as many elements in each",
             )
     at = None
     if isinstance(dst, Indirect):  # dst += source: the other source is dst itself
-        own = [i for i, x in enumerate(parts) if _storage(x) is _storage(dst)]
-        if len(parts) != 2 or not own:
+        in_place = [i for i, part in enumerate(parts) if _storage(part) is _storage(dst)]
+        if len(parts) != 2 or not in_place:
             raise fail(
                 "NKI-E04",
                 "nisa.dma_compute adds to rows that indices choose",
-                given=f"{len(parts)} sources" + (", none of them dst" if not own else ""),
+                given=f"{len(parts)} sources" + (", none of them dst" if not in_place else ""),
                 limit="two: what is added, and dst itself",
                 hint="nisa.dma_compute(dst=rows, srcs=[tile, rows], reduce_op=nl.add)",
             )
         at = dst
-        del parts[own[-1]]
+        del parts[in_place[-1]]
     target = dst.base if at is not None else dst
-    reads = tuple(x.rows if isinstance(x, Indirect) else x for x in parts)
+    reads = tuple(part.rows if isinstance(part, Indirect) else part for part in parts)
     if at is not None:
         reads += (at.rows,)
-    bases = tuple(x.base for x in parts if isinstance(x, Indirect))
+    bases = tuple(part.base for part in parts if isinstance(part, Indirect))
     reads += bases
     indirect = at is not None or bool(bases)
     variant = (
@@ -504,7 +508,7 @@ def dma_compute(
         if indirect
         else PLAIN
     )
-    shaped = [x if isinstance(x, Indirect) else with_shape(x, dst.shape) for x in parts]
+    shaped = [part if isinstance(part, Indirect) else with_shape(part, dst.shape) for part in parts]
     ins = Instr(
         target.shape,
         target.dtype,

@@ -127,29 +127,31 @@ class Operand:
             and set(self.memories) >= {SBUF, PSUM}
         )
 
-    def resolve(self, m: Machine, x: Any, api: str, like: Any = None, idle: bool = False) -> Any:
+    def resolve(
+        self, m: Machine, value: Any, api: str, like: Any = None, idle: bool = False
+    ) -> Any:
         """Return the operand that an argument is: a tile, a number or None; or raise.
 
         `idle`: a mask leaves nothing of the instruction, so nothing is copied for it.
         """
-        if x is None and self.optional:
+        if value is None and self.optional:
             return None
-        if self.numbers and is_scalar(x) and (self.numbers is True or m.dialect.nki_operands):
-            return x
+        if self.numbers and is_scalar(value) and (self.numbers is True or m.dialect.nki_operands):
+            return value
         if self.takes is ACCESS:
-            return self._access(m, x, api, idle)
+            return self._access(m, value, api, idle)
         if self.takes is OFFSET:
-            return self._offset(x, api)
-        if self.takes is VECTOR and is_scalar(x):
+            return self._offset(value, api)
+        if self.takes is VECTOR and is_scalar(value):
             raise fail(
                 self.rule,
                 f"{api}: {self.name} is a number",
-                given=f"{self.name}={x}",
+                given=f"{self.name}={value}",
                 limit=f"a tile (P, 1) of {DTYPES[self.dtypes][1]}"
                 + (", or None" if self.optional else ""),
                 hint="make one: nl.full((128, 1), value, dtype=nl.float32)",
             )
-        t = m.tile(x, self.name, PSUM in self.memories or self.copied)
+        t = m.tile(value, self.name, PSUM in self.memories or self.copied)
         if self.anywhere and like is None:
             return t
         return self._checked(m, t, api, like, idle)
@@ -232,19 +234,19 @@ class Operand:
                 limit=str(low) if low == most else f"{low} .. {most}",
             )
 
-    def _access(self, m: Machine, x: Any, api: str, idle: bool) -> Any:
+    def _access(self, m: Machine, value: Any, api: str, idle: bool) -> Any:
         """Return what DMA moves: a tensor, or an access with run-time indices."""
-        if not isinstance(x, (Tensor, Indirect)):
+        if not isinstance(value, (Tensor, Indirect)):
             if self.memories == (HBM,):
-                operand_errors.not_of_nki(x, self.name)
+                operand_errors.not_of_nki(value, self.name)
                 raise fail(
                     "NKI-M02",
                     f"operand {self.name} of {api} is not an HBM tensor",
-                    given=type(x).__name__,
+                    given=type(value).__name__,
                     hint="kernel arguments and nl.ndarray(..., buffer=nl.shared_hbm) are in HBM",
                 )
-            m.tile(x, self.name)
-        if self.copied and x.memory is PSUM and isinstance(x, Tensor) and not idle:
+            m.tile(value, self.name)
+        if self.copied and value.memory is PSUM and isinstance(value, Tensor) and not idle:
             m.find(
                 "NKI-M09",
                 "note",
@@ -252,34 +254,34 @@ class Operand:
                 "2.27 and later only: before, and here, it is copied to SBUF first",
                 m.here(),
             )
-            x = m.op("copy", m.tile(x, self.name)).settle()
-        if x.memory not in self.memories and not (idle and self.copied):
+            value = m.op("copy", m.tile(value, self.name)).settle()
+        if value.memory not in self.memories and not (idle and self.copied):
             hint = (
                 "copy between PSUM and SBUF with nisa.tensor_copy"
-                if x.memory is PSUM
+                if value.memory is PSUM
                 else "assign or nisa.tensor_copy between tiles on chip; nisa.dma_copy moves "
                 "between any two of HBM and SBUF"
             )
             raise fail(
                 "NKI-M01",
-                f"operand {self.name} of {api} lies in {x.memory.upper()}",
-                given=f"{x!r}",
+                f"operand {self.name} of {api} lies in {value.memory.upper()}",
+                given=f"{value!r}",
                 hint=hint,
                 limit=f"{api}: {self.name} lies in "
                 + " or ".join(k.upper() for k in self.memories),
             )
-        if x.memory is not HBM and isinstance(x, Tensor):
-            m.tile(x, self.name)
-        return x
+        if value.memory is not HBM and isinstance(value, Tensor):
+            m.tile(value, self.name)
+        return value
 
-    def _offset(self, x: Any, api: str) -> Indirect:
+    def _offset(self, value: Any, api: str) -> Indirect:
         """Return an operand on chip that a run-time offset subscripts."""
-        if isinstance(x, Indirect) and x.memory is not HBM and x.rows.size == 1:
-            return x
+        if isinstance(value, Indirect) and value.memory is not HBM and value.rows.size == 1:
+            return value
         raise fail(
             "NKI-I11",
             f"operand {self.name} of {api} has no run-time offset",
-            given=f"{x!r}"[:90] if isinstance(x, Tensor) else type(x).__name__,
+            given=f"{value!r}"[:90] if isinstance(value, Tensor) else type(value).__name__,
             limit="a tile in SBUF or PSUM, subscripted in a free dim by one element of an "
             "SBUF tile of integers",
             hint="t[i_p, offsets[0, k] + i_f], or nisa.tensor_copy if nothing depends on data",
@@ -395,9 +397,9 @@ def note_dtype(m: Machine, what: str, dtype: Any, documented: str) -> None:
 # -- dtypes, operators, engines ------------------------------------------------------------------
 
 
-def is_scalar(x: Any) -> bool:
+def is_scalar(value: Any) -> bool:
     """Return whether an operand is a number, of Python or of NumPy."""
-    return isinstance(x, (int, float, np.generic))
+    return isinstance(value, (int, float, np.generic))
 
 
 def result_dtype(dtype: Any, *operands: Any) -> np.dtype:
@@ -406,8 +408,8 @@ def result_dtype(dtype: Any, *operands: Any) -> np.dtype:
         got = dtypes.normalize(dtype)
         return dtypes.UINT8 if got == dtypes.BOOL else got
     out = None
-    for x in operands:
-        dt = x.dtype if isinstance(x, Tensor) else dtypes.of_scalar(x)
+    for operand in operands:
+        dt = operand.dtype if isinstance(operand, Tensor) else dtypes.of_scalar(operand)
         out = dt if out is None else dtypes.promote(out, dt)
     assert out is not None
     return out
@@ -440,8 +442,12 @@ def check_bitvec(op: ops.AluOp, operands: tuple, api: str, dtype: Any = None) ->
             hint="leave dtype out, and cast with nl.copy(x, dtype=...)",
             nki_hint="a dst of an integer dtype, and nisa.tensor_copy to cast",
         )
-    for x in operands:
-        bad = dtypes.is_float(x.dtype) if isinstance(x, Tensor) else isinstance(x, float)
+    for operand in operands:
+        bad = (
+            dtypes.is_float(operand.dtype)
+            if isinstance(operand, Tensor)
+            else isinstance(operand, float)
+        )
         if bad:
             raise fail(
                 "NKI-D06",

@@ -202,7 +202,7 @@ def nc_matmul(
                 f"matmul operand {name} has too many elements per partition",
                 given=f"shape {t.shape}: {per_partition(t)}",
                 limit=f"{limit}{field}",
-                hint=f"loop over tiles of {limit} columns",
+                hint=f"loop over tiles of {limit} columns{_exchanged(a, b, name, limit)}",
             )
     if a.shape[0] != b.shape[0]:
         raise fail(
@@ -238,6 +238,13 @@ def nc_matmul(
             double,
         ),
     )
+
+
+def _exchanged(a: Tensor, b: Tensor, name: str, limit: int) -> str:
+    """Return a question for operands that would fit the other way round, or ""."""
+    if name == "moving" or per_partition(b) > limit or a.shape[0] != b.shape[0]:
+        return ""
+    return f"; or are the two exchanged? As stationary, moving {b.shape} would fit"
 
 
 #: values of perf_mode for which AWS documents a rate: no other one, and two rows of fp8 a cycle
@@ -327,8 +334,8 @@ def _check_tiling(m: Machine, a: Tensor, position: Any, size: Any) -> None:
 
 
 def _run_transpose(m: Machine, ins: Instr, dst: Tensor) -> None:
-    x = ins.srcs[0].np
-    dtypes.cast(x.reshape(x.shape[0], -1).T, dst.dtype, out=dst.np)
+    data = ins.srcs[0].np
+    dtypes.cast(data.reshape(data.shape[0], -1).T, dst.dtype, out=dst.np)
 
 
 def _transpose(m: Machine, data: Tensor, limit: int, engine: str, dtype: Any) -> Instr:

@@ -57,7 +57,7 @@ def reduced_axes(t: Tensor, axis: Any, api: str) -> tuple[int, ...]:
     return out
 
 
-def _kept(rank: int, axes: tuple[int, ...], keepdims: bool) -> tuple[int | None, ...]:
+def _result_dims(rank: int, axes: tuple[int, ...], keepdims: bool) -> tuple[int | None, ...]:
     """Return for each dim of a reduction's result which dim of the tile it is, or None."""
     if keepdims:
         return tuple(None if d in axes else d for d in range(rank))
@@ -84,20 +84,20 @@ _NOTHING = {
 
 def _run_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
     op, axes, negate = ins.params
-    x = ins.srcs[0].np
+    data = ins.srcs[0].np
     if ins.over is not None:
-        x = x if op.kind == "bitvec" else dtypes.as_float32(x)
-        x = np.where(ins.over, x, np.array(_NOTHING[op.name]).astype(x.dtype))
+        data = data if op.kind == "bitvec" else dtypes.as_float32(data)
+        data = np.where(ins.over, data, np.array(_NOTHING[op.name]).astype(data.dtype))
     if op.name in ("maximum", "minimum", "add", "multiply") and op.ufunc is not None:
-        x, few = dtypes.as_float32(x), prod(x.shape[a] for a in axes) <= _FEW
+        data, short = dtypes.as_float32(data), prod(data.shape[a] for a in axes) <= _FEW
         value = (
-            semantics.fold(op.ufunc, x, axes)
-            if few or op.name in ("add", "multiply")
-            else op.ufunc.reduce(x, axis=axes)
+            semantics.fold(op.ufunc, data, axes)
+            if short or op.name in ("add", "multiply")
+            else op.ufunc.reduce(data, axis=axes)
         )  # the order does not matter
         put(-value if negate else value, dst)
     else:
-        put(semantics.reduce(op, x, axes, False, negate), dst)
+        put(semantics.reduce(op, data, axes, False, negate), dst)
 
 
 def _exact_reduce(m: Machine, ins: Instr) -> np.ndarray | None:
@@ -153,7 +153,7 @@ def tensor_reduce(
             hint="invert the result in a step of its own: nl.invert(x)",
         )
     axes = reduced_axes(data, axis, "nisa.tensor_reduce")
-    kept = _kept(len(data.shape), axes, keepdims)
+    kept = _result_dims(len(data.shape), axes, keepdims)
     return Instr(
         tuple(1 if d is None else data.shape[d] for d in kept),
         params=(alu, axes, negate),
@@ -169,10 +169,10 @@ _REGISTERS = ("add", "multiply", "maximum", "minimum")
 
 def _run_tensor_scalar_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
     op0, reduce_op, reverse, cmd, negate = ins.params
-    x = dtypes.as_float32(ins.srcs[0].np)
-    v = ins.scalar(0, x.ndim)
+    data = dtypes.as_float32(ins.srcs[0].np)
+    v = ins.scalar(0, data.ndim)
     v = np.float32(v) if is_scalar(v) else v
-    value = np.asarray(op0.fn(v, x) if reverse else op0.fn(x, v))
+    value = np.asarray(op0.fn(v, data) if reverse else op0.fn(data, v))
     put(value, dst)
     if not m.dialect.sums_in_registers:
         put(semantics.accumulate(reduce_op, value), ins.also[0])
@@ -199,7 +199,7 @@ def _run_tensor_scalar_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
     promotes=("data",),
     run=_run_tensor_scalar_reduce,
     exact=integers.tensor_scalar_reduce,
-    check=registers.watch(VECTOR, lambda i: (i.params[3], i.params[1].name)),
+    check=registers.register_check(VECTOR, lambda i: (i.params[3], i.params[1].name)),
     cost=formulas.with_read_out,
     sums=sums.REGISTERS,
     source="Neuron SDK 2.26 API reference: nisa.tensor_scalar_reduce",
@@ -300,9 +300,11 @@ def _run_cumulative(m: Machine, ins: Instr, dst: Tensor) -> None:
     regs = m.core.registers.accumulators.get(VECTOR)
     if regs is None:
         regs = m.core.registers.accumulators[VECTOR] = np.zeros((m.hw.pmax, 1), dtype=np.float32)
-    mine = lanes_of(data)
-    state: Any = {2: regs[mine], 4: ins.scalar(1, 2)}.get(cmd)  # None: start anew
-    out, regs[mine] = semantics.tensor_scalar_cumulative(data.np, op0, ins.scalar(0, 2), op1, state)
+    lanes = lanes_of(data)
+    state: Any = {2: regs[lanes], 4: ins.scalar(1, 2)}.get(cmd)  # None: start anew
+    out, regs[lanes] = semantics.tensor_scalar_cumulative(
+        data.np, op0, ins.scalar(0, 2), op1, state
+    )
     put(out, dst)
 
 
@@ -319,7 +321,7 @@ def _run_cumulative(m: Machine, ins: Instr, dst: Tensor) -> None:
     ),
     run=_run_cumulative,
     exact=integers.tensor_scalar_cumulative,
-    check=registers.watch(VECTOR, lambda i: (i.params[2], i.params[1].name)),
+    check=registers.register_check(VECTOR, lambda i: (i.params[2], i.params[1].name)),
     cost=formulas.scan,
     sums=sums.RECURRENCE,
     source="Neuron SDK 2.27 API reference: nisa.tensor_scalar_cumulative",

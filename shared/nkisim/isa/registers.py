@@ -32,7 +32,7 @@ class Sum:
     idle: int = -1  # line of an instruction that may have changed it
 
 
-def watch(
+def register_check(
     engine: str, command: Callable[[Instr], tuple[int, str]], keeps: bool = False
 ) -> Callable[[Machine, Instr, Tensor], None]:
     """Return the check of a row that drives the registers of `engine`.
@@ -48,13 +48,13 @@ def watch(
             if cmd == IDLE and not ins.also:
                 return
             sums = m.core.registers.sums[engine] = [None] * m.hw.pmax
-        mine = lanes_of(ins.srcs[0])
+        lanes = lanes_of(ins.srcs[0])
         if cmd in _BEGINS:
-            _begin(m, ins, sums, mine, cmd, op)
+            _begin(m, ins, sums, lanes, cmd, op)
         elif cmd == REDUCE or ins.also:
-            _go_on(m, ins, sums, mine, cmd, op)
+            _go_on(m, ins, sums, lanes, cmd, op)
         elif not keeps:
-            for one in _different(sums[mine]):
+            for one in _different(sums[lanes]):
                 one.idle = ins.line
 
     return check
@@ -64,9 +64,9 @@ def _different(sums: list[Sum | None]) -> list[Sum]:
     return list({id(one): one for one in sums if one is not None}.values())
 
 
-def _begin(m: Machine, ins: Instr, sums: list[Sum | None], mine: slice, cmd: int, op: str) -> None:
+def _begin(m: Machine, ins: Instr, sums: list[Sum | None], lanes: slice, cmd: int, op: str) -> None:
     """Begin a sum; say that the one before is lost, if nothing has read it."""
-    old = _different(sums[mine])
+    old = _different(sums[lanes])
     for one in old:
         if one.asked and not one.dsts:
             m.find(
@@ -85,19 +85,19 @@ def _begin(m: Machine, ins: Instr, sums: list[Sum | None], mine: slice, cmd: int
         and (not m.dialect.own_signatures or "reduce_cmd=0" in ins.row.nki)
     )
     new = Sum(ins.line, ins.row.api, op, asked, old[0].dsts if old else [], _places(ins))
-    sums[mine] = [new] * len(sums[mine])
+    sums[lanes] = [new] * len(sums[lanes])
 
 
 def _places(ins: Instr) -> list[tuple[int, int]]:
     return [(t.storage.id, t.offset) for t in ins.also]
 
 
-def _go_on(m: Machine, ins: Instr, sums: list[Sum | None], mine: slice, cmd: int, op: str) -> None:
+def _go_on(m: Machine, ins: Instr, sums: list[Sum | None], lanes: slice, cmd: int, op: str) -> None:
     """Add to the registers, or read them; say what is wrong with that without a reset."""
     name, places = ins.row.api, _places(ins)
     reads_out = "reduce_res" in ins.row.signature.parameters  # else dst shows the sums
     does = "adds to" if cmd == REDUCE else "reads out"
-    if any(one is None for one in sums[mine]):
+    if any(one is None for one in sums[lanes]):
         m.find(
             "NKI-U05",
             "error",
@@ -106,9 +106,9 @@ def _go_on(m: Machine, ins: Instr, sums: list[Sum | None], mine: slice, cmd: int
             ins.line,
         )
         new = Sum(ins.line, name, op, False, [], places)
-        sums[mine] = [one or new for one in sums[mine]]
+        sums[lanes] = [one or new for one in sums[lanes]]
         return
-    for one in _different(sums[mine]):
+    for one in _different(sums[lanes]):
         if one.idle >= 0:
             m.find(
                 "NKI-U05",
@@ -165,4 +165,4 @@ def ended(m: Machine) -> None:
                 )
 
 
-__all__ = ["ended", "watch"]
+__all__ = ["register_check", "ended"]

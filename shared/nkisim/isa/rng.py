@@ -19,8 +19,11 @@ from .table import VECTOR, instruction
 
 
 def _run_dropout(m: Machine, ins: Instr, dst: Tensor) -> None:
-    x = ins.srcs[0].np
-    put(semantics.dropout(dtypes.as_float32(x), ins.scalar(0, x.ndim), m.core.registers.rng), dst)
+    data = ins.srcs[0].np
+    put(
+        semantics.dropout(dtypes.as_float32(data), ins.scalar(0, data.ndim), m.core.registers.rng),
+        dst,
+    )
 
 
 @instruction(

@@ -137,14 +137,14 @@ def _reduce_max(m: Machine, ins: Instr, value: np.ndarray, cmd: int) -> None:
         regs = m.core.registers.accumulators["vector"] = np.full(
             (m.hw.pmax, 1), -np.inf, dtype=np.float32
         )
-    mine = lanes_of(ins.srcs[0])
+    lanes = lanes_of(ins.srcs[0])
     if cmd in (1, 3):
-        regs[mine] = -np.inf
+        regs[lanes] = -np.inf
     if cmd in (2, 3):
         rows = value.reshape(value.shape[0], -1)
-        regs[mine] = np.maximum(regs[mine], rows.max(axis=1, keepdims=True))
+        regs[lanes] = np.maximum(regs[lanes], rows.max(axis=1, keepdims=True))
     for t in ins.also:
-        put(regs[mine], t)
+        put(regs[lanes], t)
 
 
 def _run_select_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
@@ -172,7 +172,7 @@ def _run_select_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
     one_psum=("on_true", "predicate"),
     run=_run_select_reduce,
     exact=integers.select_reduce,
-    check=registers.watch(VECTOR, lambda i: (i.params[1], "maximum")),
+    check=registers.register_check(VECTOR, lambda i: (i.params[1], "maximum")),
     cost=formulas.with_read_out,
     source="Neuron SDK 2.26 API reference: nisa.select_reduce",
 )
@@ -200,9 +200,9 @@ def select_reduce(
 
 def _run_range_select(m: Machine, ins: Instr, dst: Tensor) -> None:
     op0, op1, start, cmd = ins.params
-    x = dtypes.as_float32(ins.srcs[0].np)
-    bound0, bound1 = (np.float32(ins.scalar(k, x.ndim)) for k in (0, 1))
-    value = semantics.range_select(x, op0, op1, bound0, bound1, start, _MIN)
+    data = dtypes.as_float32(ins.srcs[0].np)
+    bound0, bound1 = (np.float32(ins.scalar(k, data.ndim)) for k in (0, 1))
+    value = semantics.range_select(data, op0, op1, bound0, bound1, start, _MIN)
     put(value, dst)
     if cmd or ins.also:
         _reduce_max(m, ins, value, cmd)
@@ -228,7 +228,7 @@ _COMPARISONS = frozenset(("equal", "less", "less_equal", "greater", "greater_equ
     ),
     promotes=("on_true_tile",),
     run=_run_range_select,
-    check=registers.watch(VECTOR, lambda i: (i.params[3], "maximum")),
+    check=registers.register_check(VECTOR, lambda i: (i.params[3], "maximum")),
     cost=formulas.with_read_out,
     source="Neuron SDK 2.26 API reference: nisa.range_select",
 )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..chip import dtypes
 from ..chip.hw import CORES
 from ..chip.memory import HBM, PSUM, SBUF
-from ..errors import NkiError, fail, not_understood
+from ..errors import DIALECT, NkiError, fail, not_understood
 from ..machine import assignment, keywords
 from ..machine.context import current, machine
 from ..machine.tensor import Tensor
@@ -84,20 +84,20 @@ class Accepted(NamedTuple):
             take,
         )
 
-    def again(self, m: Machine, tiles: list[Tensor]) -> Instr:
+    def with_tiles(self, m: Machine, tiles: list[Tensor]) -> Instr:
         """Return the instruction with other tiles of the same shapes and dtypes."""
         pattern, _, _, dst, also, on_chip, take = self  # faster than by name
         for i, name in on_chip:
-            x = tiles[i]
-            st = x.storage
+            tile = tiles[i]
+            st = tile.storage
             if (
                 st is None
-                or x.nblock
-                or x.m is not m
+                or tile.nblock
+                or tile.m is not m
                 or st.node
                 and not m.loops.open[m.trace.node_loop[st.node]]
             ):
-                m.tile(x, name)  # says what is wrong with it, if it is
+                m.tile(tile, name)  # says what is wrong with it, if it is
         if m.compute:
             ins = pattern.pattern()
         else:  # nothing keeps it once it is recorded
@@ -197,8 +197,11 @@ class Row:
 
     @property
     def api(self) -> str:
-        """Return the name to use in messages."""
-        return self.public or self.nki.partition("(")[0] or self.name
+        """Return the name to use in messages: that of the kernel's dialect, if it has one."""
+        newer = self.nki.partition("(")[0]
+        if newer and newer != self.public and DIALECT.get().names_dst:
+            return newer
+        return self.public or newer or self.name
 
     @cached_property
     def fixed(self) -> frozenset[str]:
@@ -288,12 +291,12 @@ class Row:
         not planned again: loops make the same instruction many times.
         """
         key, tiles, known = self.known(m, args, kw)
-        return self.planned(m, args, kw, key) if known is None else known.again(m, tiles)
+        return self.planned(m, args, kw, key) if known is None else known.with_tiles(m, tiles)
 
     def planned(self, m: Machine, args: tuple, kw: dict[str, Any], key: tuple | None) -> Instr:
         """Hold a call that looks like no other against the row, and return the instruction; `key`:
         what it looks like."""
-        told, values = m.findings.total, self.bind(m, args, kw)
+        reported, values = m.findings.total, self.bind(m, args, kw)
         at = self._binding[1].get("mask", -1)
         mask = values[at] if at >= 0 else None
         if self.needs and not getattr(m.hw, self.needs):
@@ -306,26 +309,26 @@ class Row:
         given = values.copy()
         for i, operand, like in self._slots:
             anchor: Any = None if like < 0 else values[like]
-            x = values[i] = operand.resolve(m, values[i], self.api, anchor, mask is False)
+            value = values[i] = operand.resolve(m, values[i], self.api, anchor, mask is False)
             if (
                 like >= 0
                 and operand.takes is TILE
                 and not operand.lanes
-                and x.__class__ is Tensor
-                and x.shape != anchor.shape
+                and value.__class__ is Tensor
+                and value.shape != anchor.shape
             ):
                 values[like], values[i] = same_elements(
-                    anchor, x, (operand.like, operand.name), self.api, self.fixed
+                    anchor, value, (operand.like, operand.name), self.api, self.fixed
                 )
         _, places, positional, names, _ = self._binding
         ins = self.plan(m, *values[:positional], **dict(zip(names, values[positional:])))
-        own = (
-            ins.srcs is None or told == m.findings.total
+        reusable = (
+            ins.srcs is None or reported == m.findings.total
         )  # what a plan has said depends on the line
         self._complete(m, ins, values, places)
         if mask is not None:
             apply(self, ins, mask)
-        elif key is not None and own and all(values[i] is given[i] for i, _, _ in self._slots):
+        elif key is not None and reusable and all(values[i] is given[i] for i, _, _ in self._slots):
             self._remember(m, key, ins, args, kw)
         return ins
 
@@ -340,19 +343,19 @@ class Row:
         """
         key: list[Any] = [self, m.memory.direct, *kw] if kw else [self, m.memory.direct]
         tiles: list[Tensor] = []
-        for x in (*args, *kw.values()) if kw else args:
-            cls = type(x)
+        for argument in (*args, *kw.values()) if kw else args:
+            cls = type(argument)
             if cls is Tensor:
-                if x.oob is not None:
+                if argument.oob is not None:
                     return None, tiles, None
-                tiles.append(x)
-                key += (x.shape, x.dtype, x.memory)
+                tiles.append(argument)
+                key += (argument.shape, argument.dtype, argument.memory)
                 if not self.on_partitions:  # a DMA, which sees some operands reshaped
-                    key.append(x.strides)
-            elif cls is float and not x:
-                key.append(str(x))  # 0.0 and -0.0 are equal
+                    key.append(argument.strides)
+            elif cls is float and not argument:
+                key.append(str(argument))  # 0.0 and -0.0 are equal
             else:
-                key += (cls, x)  # so are 1 and 1.0, and of other dtypes
+                key += (cls, argument)  # so are 1 and 1.0, and of other dtypes
         look = tuple(key)
         try:
             return look, tiles, m.core.accepted.get(look)
@@ -367,7 +370,11 @@ class Row:
         if not places.keys() >= kw.keys():  # what is not known is said at each line
             return
         given = (*range(len(args)), *(places[k] for k in kw))
-        tiles = {i: x for i, x in zip(given, (*args, *kw.values())) if x.__class__ is Tensor}
+        tiles = {
+            i: argument
+            for i, argument in zip(given, (*args, *kw.values()))
+            if argument.__class__ is Tensor
+        }
         slots, at = {i: operand for i, operand, _ in self._slots}, list(tiles)
         if not slots.keys() >= tiles.keys():
             return
@@ -377,7 +384,7 @@ class Row:
             ins.inplace
             or ins.dst is not tiles.get(dst)
             or len(ins.srcs) != len(srcs)
-            or any(tiles[i] is not x for i, x in zip(srcs, ins.srcs))
+            or any(tiles[i] is not argument for i, argument in zip(srcs, ins.srcs))
         ):
             return  # the plan has made other operands of them
         ins.like = pattern = ins.pattern()
@@ -396,19 +403,19 @@ class Row:
         srcs: list[Tensor] = []
         also: list[Tensor] = []
         for i, operand, _ in self._slots:
-            x = values[i]
+            value = values[i]
             if operand.role is not READ:
                 if operand.name == "dst":
-                    ins.dst = x if ins.dst is None else ins.dst
-                elif x is not None:
-                    also.append(x)
+                    ins.dst = value if ins.dst is None else ins.dst
+                elif value is not None:
+                    also.append(value)
             elif operand.numbers or operand.optional:
-                tile = x.__class__ is Tensor
-                ins.scalars.append((None, len(srcs)) if tile else (x, -1))
-                if tile:
-                    srcs.append(x)
+                is_tensor = value.__class__ is Tensor
+                ins.scalars.append((None, len(srcs)) if is_tensor else (value, -1))
+                if is_tensor:
+                    srcs.append(value)
             else:
-                srcs.append(x)
+                srcs.append(value)
         if ins.srcs is None:
             ins.srcs = tuple(srcs)
         ins.also = tuple(also)
@@ -495,7 +502,7 @@ class Row:
 
     def misuse(self, exc: Exception, args: tuple, kw: dict[str, Any]) -> NkiError:
         """Return the error for a call that the plan could not make sense of."""
-        wrong = keywords.said(kw, self.signature.parameters)
+        wrong = keywords.describe_unknown(kw, self.signature.parameters)
         return not_understood(
             self.api,
             exc,
@@ -534,7 +541,7 @@ def instruction(
                 m.flush()
             try:
                 key, tiles, known = row.known(m, args, kw)
-                ins = row.planned(m, args, kw, key) if known is None else known.again(m, tiles)
+                ins = row.planned(m, args, kw, key) if known is None else known.with_tiles(m, tiles)
                 ins.line = m.trace.line(sys._getframe(1))
                 return m.issue(ins)
             except NkiError:

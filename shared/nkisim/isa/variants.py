@@ -18,6 +18,21 @@ class Ops(NamedTuple):
     registers: int = 0
 
 
+class NothingSelected(NamedTuple):
+    """A selection that selects no element: all that it writes is `fill`."""
+
+    fill: float
+
+
+class ColumnsSelected(NamedTuple):
+    """A selection that selects something in columns `first` to `last` (not included) alone; the
+    others are `fill`."""
+
+    fill: float
+    first: int
+    last: int
+
+
 class Reduction(NamedTuple):
     """A reduction over free axes."""
 

@@ -83,11 +83,11 @@ def threads() -> int:
 
 
 def _threads(blas: Any) -> int:
-    return max(x["num_threads"] for x in blas.info())
+    return max(library["num_threads"] for library in blas.info())
 
 
 @contextmanager
-def beside(wanted: bool) -> Iterator[MatmulPool | None]:
+def matmul_pool(wanted: bool) -> Iterator[MatmulPool | None]:
     """Let BLAS use one thread for a product, and yield what computes products beside the kernel;
     None if there is but one thread, or it is not `wanted`."""
     global _inside, _outside
@@ -142,7 +142,7 @@ class MatmulPool:
         """Send a product (see `multiply`) on its way that keeps so many bytes alive; wait for
         older ones if that are too many."""
         while self._all and (self._bytes + nbytes > MOST or self._all[0][0].done()):
-            self._land()
+            self._finish_oldest()
         kept = tuple(product)
         batch.products.append(self.workers.submit(multiply, product))
         self._all.append((batch.products[-1], nbytes, kept, product))
@@ -166,7 +166,7 @@ class MatmulPool:
         self._all.clear()
         self._bytes = 0
 
-    def _land(self) -> None:
+    def _finish_oldest(self) -> None:
         self.wait(self._all[0][0])
         self._bytes -= self._all.popleft()[1]
 
@@ -201,4 +201,4 @@ def multiply(product: list) -> None:
                 out += value
 
 
-__all__ = ["DEPTH", "Batch", "MatmulPool", "beside", "multiply", "threads"]
+__all__ = ["DEPTH", "Batch", "MatmulPool", "matmul_pool", "multiply", "threads"]

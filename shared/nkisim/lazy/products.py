@@ -78,7 +78,9 @@ class Products:
             self.run()
             group = None
         if group is None:
-            if self.meets(dst):  # what both add to, groups would in any order, or at once
+            if self.overlaps_waiting(
+                dst
+            ):  # what both add to, groups would in any order, or at once
                 self.run()
             self._sums.add(dst)
             group = self._groups[key] = Group(dst, opens or replaces_zeros(dst))
@@ -101,12 +103,12 @@ class Products:
         group.rows += rows
         self._count += 1
 
-    def meets(self, dst: Tensor) -> bool:
+    def overlaps_waiting(self, dst: Tensor) -> bool:
         """Return whether products wait for another sum that has bytes in common with this one."""
         return (
             bool(dst.storage.queued & IS_RESULT)
             and _result(dst) not in self._groups
-            and self._sums.meet(dst)
+            and self._sums.overlaps(dst)
         )
 
     def _waiting(self, dst: Tensor) -> int:
@@ -152,10 +154,10 @@ class Products:
             waiting = [_bytes(dst) for dst in self._results() if dst.storage is storage]
             if any(lo < end and first < hi for first, end in waiting):
                 return True
-        for x in self._operands:
-            at, past = _bytes(x)
-            first, end = self._in_use.get(x.storage.id, (at, past))
-            self._in_use[x.storage.id] = min(at, first), max(past, end)
+        for operand in self._operands:
+            at, past = _bytes(operand)
+            first, end = self._in_use.get(operand.storage.id, (at, past))
+            self._in_use[operand.storage.id] = min(at, first), max(past, end)
         self._operands = []
         first, end = self._in_use.get(storage.id, (0, 0))
         # else it is another slot of a ring of buffers, or the next tile of a row
@@ -234,8 +236,8 @@ class Products:
         Their stationary operands lie beside each other in one product of stacked operands.
         """
         left, also = self._stacks.of(key, row[0], [g.dst.shape[0] for g in row[0]])
-        for parts, copied, some in _beside_each_other(row):
-            self._multiply(left, also, parts, copied, some, batch)
+        for parts, copied, groups in _adjacent_operands(row):
+            self._multiply(left, also, parts, copied, groups, batch)
 
     def _multiply(
         self,
@@ -290,15 +292,15 @@ def _with_same(groups: Iterable[Group], which: int) -> Iterator[list[Group]]:
     for group in groups:
         alike.setdefault(tuple(group.places[which]), []).append(group)
     for found in alike.values():
-        some: list[Group] = []
+        together: list[Group] = []
         columns = 0
         for group in found:
             columns += group.dst.shape[0]
-            if columns > MAX_COLUMNS and some:
-                yield some
-                some, columns = [], group.dst.shape[0]
-            some.append(group)
-        yield some
+            if columns > MAX_COLUMNS and together:
+                yield together
+                together, columns = [], group.dst.shape[0]
+            together.append(group)
+        yield together
 
 
 def _columns(groups: list[Group]) -> int:
@@ -307,7 +309,7 @@ def _columns(groups: list[Group]) -> int:
     return dst.size // dst.shape[0]
 
 
-def _beside_each_other(
+def _adjacent_operands(
     row: list[list[Group]],
 ) -> list[tuple[list[np.ndarray], bool, list[list[Group]]]]:
     """Return moving operands, whether they are a copy, and the groups that have them; as one
@@ -318,10 +320,10 @@ def _beside_each_other(
         if right is None:
             found.append((groups[0].operands[1], False, [groups]))
             continue
-        parts, _, some = found[-1] if found else ([], False, [])
+        parts, _, lists = found[-1] if found else ([], False, [])
         wide = side_by_side(parts[0], right, MAX_WIDTH) if len(parts) == 1 else None
         if wide is not None:
-            found[-1] = [wide], False, [*some, groups]
+            found[-1] = [wide], False, [*lists, groups]
         else:
             found.append(([right], copied, [groups]))
     return found

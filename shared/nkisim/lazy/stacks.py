@@ -118,8 +118,8 @@ def _copied(st: Storage, flat: np.ndarray, first: int, end: int) -> np.ndarray:
     """Return a copy of the elements of a storage that has only some bytes of each partition."""
     wider = flat.nbytes // st.nbytes  # float32 copies of smaller elements are
     copy = pages.room(flat.nbytes)
-    some = np.s_[:, first * wider : end * wider]
-    copy.reshape(st.nparts, -1)[some] = flat.view(np.uint8).reshape(st.nparts, -1)[some]
+    columns = np.s_[:, first * wider : end * wider]
+    copy.reshape(st.nparts, -1)[columns] = flat.view(np.uint8).reshape(st.nparts, -1)[columns]
     return copy
 
 

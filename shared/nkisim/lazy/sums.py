@@ -30,11 +30,11 @@ class Sums:
             boxes,
         )
 
-    def meet(self, t: Tensor) -> bool:
+    def overlaps(self, t: Tensor) -> bool:
         """Return whether a tile has bytes in common with a sum."""
         around, boxes = self._boxes.get(t.storage.id, ((0, 0, 0, 0), []))
         box = box_of(t)
-        return meet(around, box) and any(meet(one, box) for one in boxes)
+        return overlap(around, box) and any(overlap(one, box) for one in boxes)
 
     def clear(self) -> None:
         """Forget them all."""
@@ -47,7 +47,7 @@ def box_of(t: Tensor) -> Box:
     return first, first + t.shape[0], *free_range(at, t.shape, t.strides, t.dtype.itemsize)
 
 
-def meet(a: Box, b: Box) -> bool:
+def overlap(a: Box, b: Box) -> bool:
     """Return whether two boxes have something in common."""
     return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
 
@@ -61,4 +61,4 @@ def replaces_zeros(dst: Tensor) -> bool:
     return True
 
 
-__all__ = ["Box", "Sums", "box_of", "meet", "replaces_zeros"]
+__all__ = ["Box", "Sums", "box_of", "overlap", "replaces_zeros"]

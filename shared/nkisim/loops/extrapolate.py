@@ -28,7 +28,7 @@ from ..chip.memory import HBM, PSUM, Storage
 from ..errors import NkiError
 from ..machine.tensor import Tensor
 from ..trace.trace import SPEC, Storages, StorageTable
-from .loopindex import Compared, LoopIndex, Watch
+from .loopindex import Compared, LoopIndex, ObservedLoop
 from .views import Moves, Views
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Issue:
         self.storages: list[Storage] = [t.storage for t in operands]
         seen = [views.moves(t) for t in operands]
         self.moves: list[Moves] = [moves for moves, _ in seen]
-        self.unknown: set[Watch] = set().union(*[unknown for _, unknown in seen])
+        self.unknown: set[ObservedLoop] = set().union(*[unknown for _, unknown in seen])
         self.at, self.view = [dst.offset], (dst.shape, dst.strides, dst.dtype)
         self.stale = {
             st.id
@@ -104,7 +104,7 @@ class Level:
     def __init__(self, run: Extrapolation, values: range, recorded: bool):
         m, tr = run.m, run.m.trace
         self.fits = m.pending is None  # or the first iteration ends what came before
-        self.watch, self.values, self.recorded = Watch(), values, recorded
+        self.watch, self.values, self.recorded = ObservedLoop(), values, recorded
         self.rows, self.starts, self.storages = len(tr.rows), len(tr.starts), len(tr.storages)
         self.nodes, self.loops = len(tr.node_loop) - recorded, len(tr.loop_kind)
         self.issues = len(run.issues)
@@ -122,7 +122,7 @@ class Extrapolation(Views):
         self.roles = array("q")  # of all words of the record since `rows`
         self.rows = len(m.trace.rows)
         self.adds: Compared | None = None  # when the next product adds to its sum
-        self.outer: Watch | None = None  # the outermost loop
+        self.outer: ObservedLoop | None = None  # the outermost loop
         self.fits = False  # all of the outermost loop follows from one iteration
 
     # -- while an iteration runs -----------------------------------------------------------------
@@ -193,44 +193,48 @@ class Extrapolation(Views):
             return False
         sums = m.memory.psum_sums
         by_products: dict[int, bool] = {}  # storages in PSUM
-        for x in self.issues[level.issues :]:
-            if level.watch in x.unknown or any(st < level.storages for st in x.stale):
+        for issue in self.issues[level.issues :]:
+            if level.watch in issue.unknown or any(st < level.storages for st in issue.stale):
                 return False
-            for k, st in enumerate(x.storages):
+            for k, st in enumerate(issue.storages):
                 if st.id >= level.storages:
                     continue
-                if k >= x.outs:
+                if k >= issue.outs:
                     if st.id in sums:
                         return False
                 elif (
                     lives_on(st)
                     or st.memory is PSUM
-                    and x.ins.row.accumulates
-                    != by_products.setdefault(st.id, x.ins.row.accumulates)
+                    and issue.ins.row.accumulates
+                    != by_products.setdefault(st.id, issue.ins.row.accumulates)
                 ):
                     return False
                 elif st.memory is PSUM and any(sums.get(st.id, {}).values()):
                     return False
-            if not self._may_be(level, x):
+            if not self._may_be(level, issue):
                 return False
         return True
 
-    def _may_be(self, level: Level, x: Issue) -> bool:
+    def _may_be(self, level: Level, issue: Issue) -> bool:
         """Find where a result begins in all iterations; return whether each of them is allowed."""
-        step, check = x.moves[0].get(level.watch, 0), x.ins.row.check
+        step, check = issue.moves[0].get(level.watch, 0), issue.ins.row.check
         if not step or check is None:
             return True
-        new = [at + k * step for k in range(1, len(level.values)) for at in x.at]
+        if issue.ins.engine != "tensor":  # it asks for the accumulator registers: each use counts
+            return not any(self.m.core.registers.sums.values())
+        new = [at + k * step for k in range(1, len(level.values)) for at in issue.at]
         if len(new) > MOST_PLACES:
             return False
-        shape, strides, dtype = x.view
-        st = x.storages[0]
+        shape, strides, dtype = issue.view
+        st = issue.storages[0]
         try:
             for at in new:
-                check(self.m, x.ins, Tensor(self.m, st, at, shape, strides, dtype, 0, st.memory))
+                check(
+                    self.m, issue.ins, Tensor(self.m, st, at, shape, strides, dtype, 0, st.memory)
+                )
         except NkiError:
             return False
-        x.at += new
+        issue.at += new
         return True
 
     def _append(self, level: Level) -> None:
@@ -244,10 +248,10 @@ class Extrapolation(Views):
         step = np.array([0, 0, 0, *[moves.get(level.watch, 0) for moves in self.moved]])[roles]
         step[(roles == _NODE) & (rows >= level.nodes)] = nodes
         step[(roles == _STORAGE) & (rows >= level.storages)] = made
-        every = rows + times * step
-        self._set_op_specs(level, every, times)
+        appended = rows + times * step
+        self._set_op_specs(level, appended, times)
         starts = np.array(tr.starts[level.starts :])
-        tr.rows.frombytes(every.tobytes())
+        tr.rows.frombytes(appended.tobytes())
         tr.starts.frombytes((starts + times * len(rows)).tobytes())
         self.roles.frombytes(roles.tobytes() * count)
         if made:
@@ -270,30 +274,30 @@ class Extrapolation(Views):
             tr.loop_kind += tr.loop_kind[level.loops :] * count
             tr.loop_line += tr.loop_line[level.loops :] * count
             m.loops.open += [False] * (loops * count)
-        for x in self.issues[level.issues :]:
-            known = m.memory.psum_sums.get(x.storages[0].id)
-            if known is not None and x.ins.row.accumulates:
-                known.update((at, False) for at in x.at)
+        for issue in self.issues[level.issues :]:
+            known = m.memory.psum_sums.get(issue.storages[0].id)
+            if known is not None and issue.ins.row.accumulates:
+                known.update((at, False) for at in issue.at)
 
-    def _set_op_specs(self, level: Level, every: np.ndarray, times: np.ndarray) -> None:
+    def _set_op_specs(self, level: Level, appended: np.ndarray, times: np.ndarray) -> None:
         """Set the op specs of products that add to their sums in some iterations only."""
         others: list[tuple[int, int]] = []
-        for x in self.issues[level.issues :]:
-            if x.adds is None:
+        for issue in self.issues[level.issues :]:
+            if issue.adds is None:
                 continue
-            first, adds = x.numbers, x.adds
+            first, adds = issue.numbers, issue.adds
             later = first + times * adds.index.steps.get(level.watch, 0)
-            words = x.words - (level.rows - self.rows) + SPEC
+            words = issue.words - (level.rows - self.rows) + SPEC
             others += [
                 (t, int(words[k]))
                 for t, k in np.argwhere(
                     adds.op(later, adds.other) != adds.op(first, adds.other)
                 ).tolist()
             ]
-            x.numbers = np.append(first, later)
-            x.words = np.append(x.words, x.words + times * every.shape[1])
+            issue.numbers = np.append(first, later)
+            issue.words = np.append(issue.words, issue.words + times * appended.shape[1])
         for t, at in sorted(others):
-            every[t, at] = self.m.trace.adding(int(every[t, at]))
+            appended[t, at] = self.m.trace.adding(int(appended[t, at]))
 
 
 __all__ = ["Extrapolation", "Issue", "lives_on", "state"]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 
-class Watch:
+class ObservedLoop:
     """A loop under observation; `escaped` once Python has decided something by its index."""
 
     __slots__ = ("escaped",)
@@ -38,54 +38,54 @@ class LoopIndex:
 
     __slots__ = ("value", "steps")
 
-    def __init__(self, value: int, steps: dict[Watch, int]):
+    def __init__(self, value: int, steps: dict[ObservedLoop, int]):
         self.value, self.steps = value, steps
 
-    def look(self) -> int:
+    def observe(self) -> int:
         """Return the value, noting that anything may be decided by it."""
         for w in self.steps:
             w.escaped = True
         return self.value
 
-    __index__ = __int__ = look
+    __index__ = __int__ = observe
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:  # type: ignore[override]
         """Say `int` to `isinstance`, which asks here when the real type does not fit."""
-        self.look()
+        self.observe()
         return int
 
     def __getattr__(self, name: str) -> Any:
         """Return what an int has besides operators: bit_length, numerator ..."""
         if name in LoopIndex.__slots__:  # not set yet: a copy is being made
             raise AttributeError(name)
-        return getattr(self.look(), name)
+        return getattr(self.observe(), name)
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
-        return int, (self.look(),)  # copies are plain
+        return int, (self.observe(),)  # copies are plain
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        return getattr(ufunc, method)(*map(looked_at, inputs), **kwargs)
+        return getattr(ufunc, method)(*map(observed, inputs), **kwargs)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        return np.array(self.look(), dtype)
+        return np.array(self.observe(), dtype)
 
     # -- arithmetic that stays in step with the index ------------------------------------------
     def _added(self, f: Callable, other: Any) -> LoopIndex:
         """Return f(self, other) for a sum or a difference."""
         if type(other) is not LoopIndex:
             return LoopIndex(f(self.value, other), {w: f(s, 0) for w, s in self.steps.items()})
-        mine, theirs = self.steps, other.steps
+        steps, other_steps = self.steps, other.steps
         return LoopIndex(
             f(self.value, other.value),
-            {w: f(mine.get(w, 0), theirs.get(w, 0)) for w in mine | theirs},
+            {w: f(steps.get(w, 0), other_steps.get(w, 0)) for w in steps | other_steps},
         )
 
     def _times(self, f: Callable, other: Any) -> LoopIndex | int:
         """Return the product of both, which `f` makes."""
         if type(other) is not LoopIndex:
             return LoopIndex(self.value * other, {w: s * other for w, s in self.steps.items()})
-        return self.look() * other.look()  # neither i * i nor i * j stays in step
+        return self.observe() * other.observe()  # neither i * i nor i * j stays in step
 
     def __neg__(self) -> LoopIndex:
         return self._times(operator.mul, -1)  # type: ignore[return-value]
@@ -110,7 +110,7 @@ class Compared:
         return self.op(self.index.value, self.other)
 
     def __bool__(self) -> bool:
-        return self.op(self.index.look(), self.other)
+        return self.op(self.index.observe(), self.other)
 
     def __int__(self) -> int:
         return int(bool(self))
@@ -139,16 +139,16 @@ class Compared:
 LoopIndex.__name__ = LoopIndex.__qualname__ = "int"
 
 
-def looked_at(x: Any) -> Any:
+def observed(value: Any) -> Any:
     """Return the plain value of a LoopIndex, looked at, and everything else as it is."""
-    return x.look() if type(x) is LoopIndex else x
+    return value.observe() if type(value) is LoopIndex else value
 
 
-def _as_number(x: Any) -> Any:
+def _as_number(value: Any) -> Any:
     """Return a LoopIndex as it is, an integer as an int, and None for everything else."""
-    if type(x) is LoopIndex:
-        return x
-    return int(x) if isinstance(x, (int, np.integer)) else None
+    if type(value) is LoopIndex:
+        return value
+    return int(value) if isinstance(value, (int, np.integer)) else None
 
 
 def _operator(f: Callable, swapped: bool, keep: Callable | None) -> Callable:
@@ -161,20 +161,20 @@ def _operator(f: Callable, swapped: bool, keep: Callable | None) -> Callable:
         if f in _COMPARISONS and type(number) is int:
             return Compared(self, f, number)
         if keep is None or number is None:
-            self.look()
-            other = looked_at(other)
+            self.observe()
+            other = observed(other)
             return f(other, self.value) if swapped else f(self.value, other, *modulus)
         return keep(self, (lambda a, b: f(b, a)) if swapped else f, number)
 
     return method
 
 
-def _looked_at(name: str) -> Callable:
+def _observing(name: str) -> Callable:
     """Return a method of int that looks at the value."""
     plain = getattr(int, name)
 
     def method(self: LoopIndex, *args: Any) -> Any:
-        return plain(self.look(), *args)
+        return plain(self.observe(), *args)
 
     return method
 
@@ -214,4 +214,4 @@ for _name in (
     "str",
     "format",
 ):
-    setattr(LoopIndex, f"__{_name}__", _looked_at(f"__{_name}__"))
+    setattr(LoopIndex, f"__{_name}__", _observing(f"__{_name}__"))

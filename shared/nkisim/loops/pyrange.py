@@ -60,8 +60,8 @@ class _Type(type):
             return builtins.range(*args)  # a register says itself why it is no number
         operand_errors.bounds("range", args)
 
-    def __instancecheck__(cls, x: Any) -> bool:
-        return isinstance(x, builtins.range)
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, builtins.range)
 
 
 class range(metaclass=_Type):

@@ -113,54 +113,54 @@ _NOTHING = object()
 
 def _found(path: Path, names: Names) -> Any:
     """Return what a dotted name is, where looking it up has no effect of its own."""
-    x = names.get(path[0], _NOTHING)
+    value = names.get(path[0], _NOTHING)
     for name in path[1:]:
-        if not (isinstance(x, ModuleType) or type(x) is Grid or _from_us(x)):
+        if not (isinstance(value, ModuleType) or type(value) is Grid or _from_us(value)):
             return _NOTHING
-        x = getattr(x, name, _NOTHING)
-    return x
+        value = getattr(value, name, _NOTHING)
+    return value
 
 
-def _from_us(x: Any) -> bool:
-    return (getattr(type(x), "__module__", None) or "").partition(".")[0] == _OWN
+def _from_us(value: Any) -> bool:
+    return (getattr(type(value), "__module__", None) or "").partition(".")[0] == _OWN
 
 
-def _is_range(x: Any) -> bool:
-    return (getattr(x, "__module__", None) or "").partition(".")[0] == _OWN and getattr(
-        x, "__name__", ""
+def _is_range(value: Any) -> bool:
+    return (getattr(value, "__module__", None) or "").partition(".")[0] == _OWN and getattr(
+        value, "__name__", ""
     ) in _RANGES
 
 
-def _is_function(x: Any) -> bool:
+def _is_function(value: Any) -> bool:
     """Return whether something is a function of NKI that keeps nothing to itself."""
     return (
-        isinstance(x, FunctionType)
-        and (x.__module__ or "").startswith(_LANGUAGES)
-        and x.__name__ not in _REMEMBERS
-        or any(x is f for f in _PURE)
+        isinstance(value, FunctionType)
+        and (value.__module__ or "").startswith(_LANGUAGES)
+        and value.__name__ not in _REMEMBERS
+        or any(value is f for f in _PURE)
     )
 
 
-def _is_value(x: Any) -> bool:
+def _is_value(value: Any) -> bool:
     """Return whether reading, adding and subscripting a value has no effect of its own."""
-    cls = type(x)
+    cls = type(value)
     if cls in PLAIN:
         return True
     if cls is tuple:
-        return all(map(_is_value, x))
+        return all(map(_is_value, value))
     return (
-        isinstance(x, (np.integer, np.dtype, np.ufunc))
-        or isinstance(x, Enum)
-        and _from_us(x)
-        or isinstance(x, FunctionType)
-        and _is_function(x)
-        or isinstance(x, type)
-        and issubclass(x, np.generic)
+        isinstance(value, (np.integer, np.dtype, np.ufunc))
+        or isinstance(value, Enum)
+        and _from_us(value)
+        or isinstance(value, FunctionType)
+        and _is_function(value)
+        or isinstance(value, type)
+        and issubclass(value, np.generic)
     )
 
 
-def _is_tensor(x: Any) -> bool:
-    return type(x) is Tensor
+def _is_tensor(value: Any) -> bool:
+    return type(value) is Tensor
 
 
 class Plan:
@@ -203,28 +203,28 @@ class Plan:
 
     def _fits(self, names: Names, within: tuple[CodeType, ...]) -> bool:
         for path, fits in self.paths:
-            x = _found(path, names)
-            if not fits(x) and not (fits is _is_function and _is_known(x, within)):
+            value = _found(path, names)
+            if not fits(value) and not (fits is _is_function and _is_known(value, within)):
                 return False
         return True
 
 
-def _is_known(x: Any, within: tuple[CodeType, ...]) -> bool:
+def _is_known(function: Any, within: tuple[CodeType, ...]) -> bool:
     """Return whether something is a function of the kernel's author that does no more than a loop
     may; `within`: those that call it."""
-    if not isinstance(x, FunctionType) or x.__code__ in within:
+    if not isinstance(function, FunctionType) or function.__code__ in within:
         return False
-    code = x.__code__
+    code = function.__code__
     plan = _plan(code, -1, lambda: _of_function(code))
-    given = *(x.__defaults__ or ()), *(x.__kwdefaults__ or {}).values()
+    given = *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()
     held = {}
-    for name, cell in zip(code.co_freevars, x.__closure__ or ()):
+    for name, cell in zip(code.co_freevars, function.__closure__ or ()):
         with suppress(ValueError):  # not bound yet
             held[name] = cell.cell_contents
     return (
         plan is not None
         and all(map(_is_value, given))
-        and plan._fits(ChainMap(held, x.__globals__, vars(builtins)), (*within, code))
+        and plan._fits(ChainMap(held, function.__globals__, vars(builtins)), (*within, code))
     )
 
 
@@ -295,7 +295,9 @@ def _of_loop(code: CodeType, line: int) -> Plan | None:
     if len(heads) != 1:
         return None
     plan = Plan()
-    fine = _is_loop(heads[0], plan) and all(_only_inside(n, function, code) for n in plan.own)
+    fine = _is_loop(heads[0], plan) and all(
+        _only_inside(n, function, code, heads[0]) for n in plan.own
+    )
     return plan if fine and (plan.calls or plan.sums or _stores(heads[0])) else None
 
 
@@ -346,7 +348,7 @@ def _is_statement(s: ast.stmt, plan: Plan) -> bool:
         return _is_loop(s, plan)
     if isinstance(s, ast.If):
         return _reads(plan, s.test, True) and all(
-            _is_statement(x, plan) for x in (*s.body, *s.orelse)
+            _is_statement(inner, plan) for inner in (*s.body, *s.orelse)
         )
     if isinstance(s, ast.Expr):
         return isinstance(s.value, (ast.Call, ast.Constant)) and _reads(plan, s.value)
@@ -390,7 +392,7 @@ def _reads(plan: Plan, e: ast.expr, truth: bool = False) -> bool:
             and _reads(plan, e.func.value)
         ):  # tile[:, k].reshape(...)
             return False
-        return all(_reads(plan, x) for x in e.args) and all(
+        return all(_reads(plan, inner) for inner in e.args) and all(
             _reads(plan, k.value, k.arg == "accumulate") for k in e.keywords
         )
     if isinstance(e, (ast.Name, ast.Attribute)):
@@ -401,11 +403,11 @@ def _reads(plan: Plan, e: ast.expr, truth: bool = False) -> bool:
         return True
     if isinstance(e, ast.IfExp):
         return _reads(plan, e.test, True) and _reads(plan, e.body) and _reads(plan, e.orelse)
-    parts = [x for x in ast.iter_child_nodes(e) if isinstance(x, ast.expr)]
+    parts = [inner for inner in ast.iter_child_nodes(e) if isinstance(inner, ast.expr)]
     if isinstance(e, (ast.Compare, ast.BoolOp)):
         plain = isinstance(e, ast.BoolOp) or all(isinstance(op, _ORDER) for op in e.ops)
-        return truth and plain and all(_reads(plan, x, True) for x in parts)
-    return isinstance(e, _EXPRESSION) and all(_reads(plan, x, truth) for x in parts)
+        return truth and plain and all(_reads(plan, inner, True) for inner in parts)
+    return isinstance(e, _EXPRESSION) and all(_reads(plan, inner, truth) for inner in parts)
 
 
 def _path(node: ast.expr) -> Path | None:
@@ -421,7 +423,7 @@ def _path(node: ast.expr) -> Path | None:
 def _binds(s: ast.stmt, name: str) -> bool:
     """Return whether a statement gives a variable a value, whatever way it goes."""
     if isinstance(s, ast.If):
-        return all(any(_binds(x, name) for x in part) for part in (s.body, s.orelse))
+        return all(any(_binds(inner, name) for inner in part) for part in (s.body, s.orelse))
     return isinstance(s, ast.Assign) and any(
         isinstance(n, ast.Name) and n.id == name
         for t in s.targets
@@ -429,9 +431,10 @@ def _binds(s: ast.stmt, name: str) -> bool:
     )
 
 
-def _only_inside(name: str, function: ast.AST, code: CodeType) -> bool:
+def _only_inside(name: str, function: ast.AST, code: CodeType, loop: ast.For) -> bool:
     """Return whether each statement that reads a variable comes after one of the same block that
-    binds it: what a loop leaves in it is not read."""
+    binds it: what an iteration of a loop leaves in it is not read. What is bound before the loop
+    counts neither in it nor after it."""
     if name not in code.co_varnames or name in code.co_cellvars:
         return False
     inside: set[int] = set()
@@ -446,6 +449,9 @@ def _only_inside(name: str, function: ast.AST, code: CodeType) -> bool:
                 and block.target.id == name
             )
             for s in part:
+                if any(n is loop for n in ast.walk(s)):
+                    bound = False
+                    continue
                 if bound:
                     inside.update(map(id, ast.walk(s)))
                 bound = bound or _binds(s, name)

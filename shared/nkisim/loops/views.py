@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..chip.memory import HBM
 from ..indexing.index import Index, Slice
-from .loopindex import LoopIndex, Watch
+from .loopindex import LoopIndex, ObservedLoop
 
 if TYPE_CHECKING:
     from ..machine.interface import Machine
     from ..machine.tensor import Tensor
 
 _ALL = slice(None)
-Moves = dict[Watch, int]  # bytes that one more iteration of each loop moves a view
+Moves = dict[ObservedLoop, int]  # bytes that one more iteration of each loop moves a view
 
 
 class Views:
@@ -21,9 +21,9 @@ class Views:
 
     def __init__(self, m: Machine):
         self.m = m
-        self.levels: list[tuple[Watch, range]] = []
+        self.levels: list[tuple[ObservedLoop, range]] = []
         self.moving: dict[int, tuple[Tensor, Moves]] = {}  # views, by their id
-        self.movers: dict[int, set[Watch]] = {}  # of views of each storage
+        self.movers: dict[int, set[ObservedLoop]] = {}  # of views of each storage
 
     def note(self, view: Tensor, moves: Moves) -> None:
         """Note how far a view is moved."""
@@ -48,7 +48,7 @@ class Views:
             ):
                 w.escaped = True
 
-    def moves(self, t: Tensor) -> tuple[Moves, set[Watch]]:
+    def moves(self, t: Tensor) -> tuple[Moves, set[ObservedLoop]]:
         """Return how far each loop moves an operand, and the loops for which that is unknown."""
         seen = self.moving.get(id(t))
         if seen is not None:
@@ -122,9 +122,13 @@ def _moved(k: Any, n: int) -> tuple[Any, Moves, int, int] | None:
     return None
 
 
-def _parts(x: Any) -> tuple[Any, Moves]:
+def _parts(index: Any) -> tuple[Any, Moves]:
     """Return a number in the first iteration, and what each loop adds to it."""
-    return (x.value, {w: s for w, s in x.steps.items() if s}) if type(x) is LoopIndex else (x, {})
+    return (
+        (index.value, {w: s for w, s in index.steps.items() if s})
+        if type(index) is LoopIndex
+        else (index, {})
+    )
 
 
 __all__ = ["Moves", "Views"]

@@ -126,7 +126,7 @@ def _create_placed(
             "warning",
             f"NKI_PRECISE_FP=0 does not reach a tensor of "
             f"{dtypes.name(dtype)} that is placed by the kernel: its bytes may be shared, so "
-            "its values are rounded as ever",
+            "its values are still rounded",
             line,
         )
     buffer = _traced_once(m, buffer)

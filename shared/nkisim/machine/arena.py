@@ -154,21 +154,21 @@ def wrote(t: Tensor) -> bool:
     return owners == {t.owner}
 
 
-def _strangers(t: Tensor) -> tuple[Write | None, list[Write]]:
+def _other_writes(t: Tensor) -> tuple[Write | None, list[Write]]:
     """Return who has overwritten what a tile had written (or None), and otherwise who
     has left bytes where the tile itself has not written yet.
 
     A tile that has written nothing of what is read is another name of what is there: that counts
     as overwritten, because the compiler does not order the two.
     """
-    st, mine = t.storage, t.owner
+    st, owner = t.storage, t.owner
     assert st is not None
     box = _extent(t)
     there = [w for w in st.writers if w.overlaps(*box)]
-    others = [w for w in there if w.owner != mine]
-    if not others or mine in t.m.memory.masked_out:  # its mask says that nothing is there
+    others = [w for w in there if w.owner != owner]
+    if not others or owner in t.m.memory.masked_out:  # its mask says that nothing is there
         return None, []
-    lost = st.lost.get(mine, ()) if len(others) < len(there) else (box,)
+    lost = st.lost.get(owner, ()) if len(others) < len(there) else (box,)
     taken = next((w for w in others if any(w.overlaps(*gone) for gone in lost)), None)
     return taken, [] if taken else others
 
@@ -178,7 +178,7 @@ def left_by_others(t: Tensor) -> np.ndarray | None:
     None if there are none, or if it is an error to read them."""
     st = t.storage
     assert st is not None
-    _, others = _strangers(t)
+    _, others = _other_writes(t)
     if not others:
         return None
     st.set_grain(min(st.grain, t.dtype.itemsize))
@@ -192,7 +192,7 @@ def left_by_others(t: Tensor) -> np.ndarray | None:
 def check_owner(m: Machine, t: Tensor, line: int) -> bool:
     """Report a read of bytes that another logical tile has written over; return whether some are
     read that the tile has not written, and another has."""
-    w, others = _strangers(t)
+    w, others = _other_writes(t)
     if w is None:
         return bool(others)
     _, _, lo, hi = _common(w, _extent(t))

@@ -7,7 +7,7 @@ from typing import Any
 from ..chip.memory import DirectBuffer
 from ..errors import fail
 from ..indexing.index import whole
-from ..loops.loopindex import looked_at
+from ..loops.loopindex import observed
 from .tensor import Tensor
 
 
@@ -29,7 +29,7 @@ class BlockTensor(Tensor):
     def __getitem__(self, key: Any) -> Tensor:
         keys = key if issubclass(type(key), tuple) else (key,)
         # any address may lie behind an index: a loop's is looked at
-        idx = tuple(whole(looked_at(k), "a block index") for k in keys[: self.nblock])
+        idx = tuple(whole(observed(k), "a block index") for k in keys[: self.nblock])
         if len(idx) < self.nblock or None in idx:
             raise fail(
                 "NKI-A04",

@@ -46,22 +46,22 @@ class Body:
         self.since = -1
         if first < 0 or not m.dialect.traced:
             return
-        mine = [
+        issued = [
             (tr.op_specs[tr.rows[s + SPEC]].row.name, tr.rows[s + LINE])
             for s in tr.starts[first:]
             if tr.rows[s + NODE] == m.core.node
         ]
         if self.issued is None:
-            self.issued = mine
-        elif mine != self.issued:
+            self.issued = issued
+        elif issued != self.issued:
             name, line = next(
-                (a for a, b in zip_longest(mine, self.issued) if a != b and a),
-                (mine or self.issued)[-1],
+                (a for a, b in zip_longest(issued, self.issued) if a != b and a),
+                (issued or self.issued)[-1],
             )
             m.find(
                 "NKI-L12",
                 "warning",
-                f"an iteration of a loop of the chip issues {len(mine)} "
+                f"an iteration of a loop of the chip issues {len(issued)} "
                 f"instructions, the first one {len(self.issued)}, and they differ at {name}: "
                 "the compiler traces the body once, and repeats what it issues then",
                 line,
@@ -112,9 +112,9 @@ def loop(m: Machine) -> Iterator[Body]:
 
 
 def _reopen(body: Body, node: int) -> None:
-    for x in body.made:
-        if isinstance(x, Storage):
-            x.node = node
+    for made in body.made:
+        if isinstance(made, Storage):
+            made.node = node
 
 
 @contextmanager
@@ -128,7 +128,7 @@ def outside(m: Machine) -> Iterator[None]:
         m.core.body, m.core.node = kept
 
 
-def again(m: Machine, body: Body, memory: str, nparts: int, row_bytes: int) -> Storage | None:
+def recycled(m: Machine, body: Body, memory: str, nparts: int, row_bytes: int) -> Storage | None:
     """Return the storage that an iteration before has made at this place, emptied, if any."""
     known = body.next()
     if not isinstance(known, Storage) or (known.memory, known.nparts, known.row_bytes) != (

@@ -60,8 +60,8 @@ def _comprehended(steps: list[dis.Instruction]) -> set[int]:
         loops = [loop for loop in loops if loop[1] > step.offset]
         if step.opname == "FOR_ITER":
             loops.append((step.offset, step.argval))
-        if step.opname in _COLLECTS and (own := ((step.arg or 1) - 1) // _PER_LOOP):
-            found.update(where for where, _ in loops[-own:])
+        if step.opname in _COLLECTS and (depth := ((step.arg or 1) - 1) // _PER_LOOP):
+            found.update(where for where, _ in loops[-depth:])
     return found
 
 

@@ -27,7 +27,8 @@ class Access(NamedTuple):
 
     `run`: elements that lie side by side where the indices point; a row has as many pieces as it
     takes of them. `shape`: of what moves, where no operand is it: indices choose both sides, or a
-    number is written.
+    number is written. `descriptors`: who makes them, if the kernel says so: "static" (the host,
+    before it runs), "gpsimd", or the hardware: "hwdge", "scalar" or "sync" by trigger engine.
     """
 
     indirect: bool = False
@@ -36,6 +37,7 @@ class Access(NamedTuple):
     chosen: int = 0  # sources at the end, whose parts run-time indices choose
     run: int = 0
     shape: tuple[int, ...] = ()
+    descriptors: str = ""
 
 
 PLAIN = Plain()

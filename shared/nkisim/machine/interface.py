@@ -67,8 +67,8 @@ class Machine(Protocol):
     def place_tile(self, t: Any, idx: tuple[int, ...]) -> Any:
         """Return the physical tile of block `idx` of a directly allocated tensor."""
 
-    def tile(self, x: Any, name: str, psum: bool = True) -> Any:
-        """Return operand `x` if it is a tile on chip that a compute engine can read."""
+    def tile(self, value: Any, name: str, psum: bool = True) -> Any:
+        """Return the operand `value` if it is a tile on chip that a compute engine can read."""
 
     def check_bounds(self, t: Any) -> None:
         """Raise if the access pattern leaves its tensor."""

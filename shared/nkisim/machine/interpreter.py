@@ -24,7 +24,16 @@ from ..lazy.float32_copies import refresh_shadow
 from ..lazy.groups import NOT_YET
 from ..lazy.products import Products
 from ..trace.trace import Trace
-from . import arena, assignment, bodies, limits, masked_writes, operand_errors, suggestions
+from . import (
+    arena,
+    assignment,
+    bodies,
+    limits,
+    masked_writes,
+    operand_errors,
+    suggestions,
+    unwritten,
+)
 from .block import BlockTensor
 from .context import current
 from .instruction import PLAIN, Instr
@@ -94,7 +103,7 @@ class Interpreter:
         if arena or shared:
             body, node = None, 0
         if body is not None:
-            known = bodies.again(self, body, memory, nparts, row_bytes)
+            known = bodies.recycled(self, body, memory, nparts, row_bytes)
             if known is not None:
                 return known
         id = self.memory.storages.add(
@@ -133,39 +142,39 @@ class Interpreter:
         return arena.place_tile(self, t, idx)
 
     # -- operands ----------------------------------------------------------------
-    def tile(self, x: Any, name: str, psum: bool = True) -> Tensor:
-        """Return operand `x` if it is a tile on chip that a compute engine can read."""
-        if x.__class__ is not Tensor:
-            operand_errors.not_a_tile(x, name)
-        if x.memory is HBM or (x.memory is PSUM and not psum):
-            where = "HBM" if x.memory is HBM else "PSUM"
+    def tile(self, value: Any, name: str, psum: bool = True) -> Tensor:
+        """Return the operand `value` if it is a tile on chip that a compute engine can read."""
+        if value.__class__ is not Tensor:
+            operand_errors.not_a_tile(value, name)
+        if value.memory is HBM or (value.memory is PSUM and not psum):
+            where = "HBM" if value.memory is HBM else "PSUM"
             raise fail(
                 "NKI-M01",
                 f"operand {name} lies in {where}",
-                given=f"{name}: {x!r}",
+                given=f"{name}: {value!r}",
                 limit="compute engines read SBUF" + (" and PSUM" if psum else ""),
-                hint=suggestions.in_hbm(name, x)
-                if x.memory is HBM
-                else suggestions.in_psum(name, x),
+                hint=suggestions.in_hbm(name, value)
+                if value.memory is HBM
+                else suggestions.in_psum(name, value),
             )
-        if x.nblock:
+        if value.nblock:
             raise fail(
                 "NKI-P03",
                 f"operand {name} still has block dimensions",
-                given=f"shape {x.shape} with {x.nblock} block dim(s) in front",
+                given=f"shape {value.shape} with {value.nblock} block dim(s) in front",
                 limit="a tile starts with its partition dim",
                 hint="index the block dims first: t[i] or t[i, :, :]",
             )
-        if len(x.shape) > operand_errors.MAX_DIMS:
-            operand_errors.rank(self, x, name)
-        if x.oob is not None:
-            return x
-        if x.m is not self:
-            operand_errors.of_another_launch(x)
-        st = x.storage
+        if len(value.shape) > operand_errors.MAX_DIMS:
+            operand_errors.rank(self, value, name)
+        if value.oob is not None:
+            return value
+        if value.m is not self:
+            operand_errors.of_another_launch(value)
+        st = value.storage
         if st is not None and st.node > 0 and not self.loops.open[self.trace.node_loop[st.node]]:
-            operand_errors.out_of_scope(self, x, name)
-        return x
+            operand_errors.out_of_scope(self, value, name)
+        return value
 
     def check_bounds(self, t: Tensor) -> None:
         """Raise if the access pattern leaves its tensor."""
@@ -274,6 +283,8 @@ class Interpreter:
                         break
                 st.aliases = None
             st.lazy_zero = False
+        if not self.compute:
+            unwritten.refuse(self, ins.srcs)
         self.trace.record(ins, outs, ins.line, self.core.node)
         if waits:
             deferred_instructions.hold(self, ins, dst)
@@ -296,6 +307,7 @@ class Interpreter:
             if self.watch is not None:
                 self.watch.note(self, dst)
         else:  # what is held is still in use, and that is recorded
+            unwritten.note(outs)
             ins.srcs, ins.dst = (), None
             if ins.also:
                 ins.also = ()
@@ -313,6 +325,7 @@ class Interpreter:
             self.undefined.refuse(ins.srcs)
             ins.row.run(self, ins, None)
         else:
+            unwritten.refuse(self, ins.srcs)
             ins.srcs = ()
 
     def _before_reads(self, ins: Instr, outs: tuple[Tensor, ...]) -> bool:
@@ -425,7 +438,7 @@ class Interpreter:
         if exact is not None:
             self.overflow.integers(ins, outs, exact if isinstance(exact, tuple) else (exact,))
         if self.overflow.raised:
-            self.overflow.look(ins, dst)
+            self.overflow.check_results(ins, dst)
 
     def _note_writes(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
         """Note which bytes have been written, and by whom."""

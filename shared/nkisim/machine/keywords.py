@@ -24,7 +24,7 @@ def bare(signature: inspect.Signature) -> inspect.Signature:
     return inspect.Signature([p.replace(annotation=p.empty) for p in signature.parameters.values()])
 
 
-def said(given: Iterable[str], known: Iterable[str]) -> list[str]:
+def describe_unknown(given: Iterable[str], known: Iterable[str]) -> list[str]:
     """Return in words each of the keywords that is not in `known`, with what it may mean."""
     names, words = sorted(known), []
     for name in given:
@@ -36,7 +36,7 @@ def said(given: Iterable[str], known: Iterable[str]) -> list[str]:
 
 def unknown(m: Machine, api: str, given: Iterable[str], known: Iterable[str]) -> None:
     """Add a finding for the keywords of a call of `api` that are not in `known`."""
-    if words := said(given, known):
+    if words := describe_unknown(given, known):
         more = (
             f". In neuronxcc.nki the result is assigned: t[...] = {api}(...)"
             if "dst" in given
@@ -52,7 +52,7 @@ def unknown(m: Machine, api: str, given: Iterable[str], known: Iterable[str]) ->
 
 def tuple_meant(args: tuple) -> str:
     """Return what to write for f(128, 512, dtype=...), "" for other arguments."""
-    sizes = [x for x in args if type(x) is int]
+    sizes = [argument for argument in args if type(argument) is int]
     return f"a shape is one tuple: ({', '.join(map(str, sizes))})" if len(sizes) > 1 else ""
 
 
@@ -61,7 +61,7 @@ def left_out(api: str, name: str, args: tuple = ()) -> str:
     if (
         name in ("y", "x")
         and api.startswith("nl.")
-        and all(isinstance(x, (int, float)) for x in args)
+        and all(isinstance(argument, (int, float)) for argument in args)
     ):
         return f"as an operator it is not called: op0={api}, and operand0= for the number"
     return {

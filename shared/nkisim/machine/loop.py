@@ -88,12 +88,12 @@ class Loop:
             if begins is not None:
                 return begins.run(self.values, self.iterations(), True)
         names, line = None if self.kind == "grid" else _head(frame), m.trace.line(frame)
-        every = self._run(line)
+        iterations = self._run(line)
         numbers = names and traced_variables.numbers(m, frame, names)
         return (
-            traced_variables.iterations(m, frame, names, numbers, every)
+            traced_variables.iterations(m, frame, names, numbers, iterations)
             if names and numbers
-            else every
+            else iterations
         )
 
     def iterations(self) -> Generator[Any, None, None]:

@@ -7,6 +7,7 @@ with: each operation is a call of `nl` or `nisa`.
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -188,7 +189,7 @@ _REFLECTED = {
 
 
 class NkiAttributeError(NkiError, AttributeError):  # type: ignore[misc]  # both name a `name`
-    """A tensor has no such attribute; `hasattr` and `getattr` with a default work as ever."""
+    """A tensor has no such attribute; `hasattr` and `getattr` with a default still work."""
 
 
 def nl_name(name: str) -> str:
@@ -253,7 +254,11 @@ def numpy_function(ufunc: Any, method: str, inputs: tuple, kwargs: dict) -> Any:
 
 def _on_a_tile(what: str, name: str, operands: int) -> NkiError:
     found = source_text.calls(what)
-    given = ", ".join(ast.unparse(x) for x in found[0].args) if len(found) == 1 else "a, b"
+    given = (
+        ", ".join(ast.unparse(argument) for argument in found[0].args)
+        if len(found) == 1
+        else "a, b"
+    )
     two = f"nl.{name}({given})" if operands > 1 else ""
     call, nki_hint = two or _call(name), NKI_IDIOMS.get(name) or two or _call(name, NKI_IDIOMS)
     raise fail(
@@ -265,7 +270,10 @@ def _on_a_tile(what: str, name: str, operands: int) -> NkiError:
 
 
 def no_value(what: str) -> NkiError:
-    """Return the error for asking a tile for its values."""
+    """Return the error for asking a tile for its values, as math.exp(t) does."""
+    for name in sorted(_SAME_NAMES & {*vars(math)}) if what.startswith("float(") else ():
+        if any(ast.unparse(c.func) == f"math.{name}" for c in source_text.calls(name)):
+            return _on_a_tile(f"math.{name}", name, 1)
     return fail(
         "NKI-K14",
         f"{what} asks a tile for its values",

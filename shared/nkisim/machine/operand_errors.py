@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 MAX_DIMS = 5  # of an access pattern: the partition dim and 4 free dims
 
 
-def not_a_tile(x: Any, name: str) -> NoReturn:
+def not_a_tile(value: Any, name: str) -> NoReturn:
     """Raise for an operand that is no tile."""
-    if isinstance(x, BlockTensor):
+    if isinstance(value, BlockTensor):
         raise fail(
             "NKI-P03",
             f"operand {name} still has block dimensions",
-            given=f"shape {x.shape}",
+            given=f"shape {value.shape}",
             hint="index the block dims first: t[i]",
         )
-    if isinstance(x, Indirect):
+    if isinstance(value, Indirect):
         raise fail(
             "NKI-I11",
             f"operand {name} is an indirect access",
@@ -36,41 +36,41 @@ def not_a_tile(x: Any, name: str) -> NoReturn:
             "take index tiles",
             hint="load it into a tile first",
         )
-    if isinstance(x, np.ndarray):
+    if isinstance(value, np.ndarray):
         raise fail(
             "NKI-M02",
             f"operand {name} is a NumPy array",
-            given=f"numpy array of shape {x.shape}",
+            given=f"numpy array of shape {value.shape}",
             limit="instructions work on tiles",
-            hint=suggestions.host_array(x),
+            hint=suggestions.host_array(value),
         )
-    if isinstance(x, Mask):
+    if isinstance(value, Mask):
         raise fail(
             "NKI-M02",
             f"operand {name} is a mask, not a tile",
             limit="a condition over indices goes to mask= or to pred= of nisa.affine_select",
             hint="nisa.affine_select(pred=..., on_true_tile=x, on_false_value=v) takes it",
         )
-    if isinstance(x, (Index, Shifted)):
+    if isinstance(value, (Index, Shifted)):
         raise fail(
             "NKI-M02",
             f"operand {name} is an index expression, not a tile",
             hint="nisa.iota(expr, dtype) turns it into a tile",
         )
-    not_of_nki(x, name)
+    not_of_nki(value, name)
     raise fail(
         "NKI-M02",
         f"operand {name} is not a tile",
-        given=f"{type(x).__name__}",
+        given=f"{type(value).__name__}",
         limit="a tensor in SBUF or PSUM",
         hint=(
             "an operator stands where a tile does: look at the order of the arguments, or name them"
-            if callable(x) and not isinstance(x, str)
-            else suggestions.no_tile(name, x)
+            if callable(value) and not isinstance(value, str)
+            else suggestions.no_tile(name, value)
         ),
         nki_hint="an instruction returns a handle, not its result: use the tile that it was "
         "given as dst"
-        if type(x).__name__ == "NkiInstruction"
+        if type(value).__name__ == "NkiInstruction"
         else "",
     )
 
@@ -101,25 +101,25 @@ def mixed(what: str) -> NkiError:
     )
 
 
-def not_of_nki(x: Any, name: str) -> None:
+def not_of_nki(value: Any, name: str) -> None:
     """Raise for a tensor of nki among the operands of neuronxcc.nki."""
-    if type(x).__name__ == "NkiTensor":
+    if type(value).__name__ == "NkiTensor":
         raise mixed(f"operand {name} is a tensor of nki, the instruction is of neuronxcc.nki")
 
 
-def rank(m: Machine, x: Tensor, name: str) -> None:
+def rank(m: Machine, tile: Tensor, name: str) -> None:
     """Report a tile of more dims than an access pattern has, contiguous ones counting once.
 
     The compiler splits such an instruction; here it stays one, so that its start-up cost is
     counted once only.
     """
-    real = [(n, s) for n, s in zip(x.shape[1:], x.strides[1:]) if n > 1]
+    real = [(n, s) for n, s in zip(tile.shape[1:], tile.strides[1:]) if n > 1]
     dims = 1 + sum(1 for (_, s), (n, inner) in zip(real, [*real[1:], (0, 0)]) if s != n * inner)
     if dims > MAX_DIMS:
         m.find(
             "NKI-S03",
             "warning",
-            f"operand {name} of shape {x.shape} has {dims} dims (contiguous ones counted once) "
+            f"operand {name} of shape {tile.shape} has {dims} dims (contiguous ones counted once) "
             f"and an access pattern has {MAX_DIMS}, the partition dim and {MAX_DIMS - 1} free "
             "dims: the compiler splits this into several instructions, which are predicted "
             "as one. Copy to a contiguous tile first, or loop over one of the dims",
@@ -127,13 +127,13 @@ def rank(m: Machine, x: Tensor, name: str) -> None:
         )
 
 
-def out_of_scope(m: Machine, x: Tensor, name: str) -> NoReturn:
+def out_of_scope(m: Machine, tile: Tensor, name: str) -> NoReturn:
     """Raise for a tile whose loop has ended."""
-    assert x.storage is not None
+    assert tile.storage is not None
     raise fail(
         "NKI-L01",
         f"operand {name} was created inside a loop that has ended",
-        given=f"tile created at {m.trace.where(x.storage.where)}",
+        given=f"tile created at {m.trace.where(tile.storage.where)}",
         limit="a tile bound in a loop body is visible in that body only",
         hint="create the tensor before the loop (nl.ndarray, nl.zeros) and assign to "
         "it inside: t[...] = ...",

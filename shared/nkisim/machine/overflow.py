@@ -61,7 +61,7 @@ class Overflow:
             self.raised.add(error)
 
     # -- infinities and NaN --------------------------------------------------------------
-    def look(self, ins: Instr, dst: Tensor) -> None:
+    def check_results(self, ins: Instr, dst: Tensor) -> None:
         """Look at the results of an instruction that has raised a flag."""
         raised, self.raised = self.raised, set()
         if ins.mask is not None or any(s.storage.init != FULLY for s in ins.srcs):
@@ -77,11 +77,11 @@ class Overflow:
                     error in raised
                     and error not in self.firsts
                     and bad.any()
-                    and not self._had(ins, t, error)
+                    and not self._inherited(ins, t, error)
                 ):
                     self.firsts[error] = self._first(ins, t, error, values, bad)
 
-    def _had(self, ins: Instr, dst: Tensor, error: str) -> bool:
+    def _inherited(self, ins: Instr, dst: Tensor, error: str) -> bool:
         """Return whether a source has a NaN already, or has an infinity where NaN is made of it."""
         return error == "invalid value" and any(
             s.storage is not dst.storage

@@ -69,9 +69,9 @@ def arguments(api: str, names: Sequence[str]) -> dict[str, str]:
     Empty if the statement has no such call, or two.
     """
     found = calls(api)
-    if len(found) != 1 or any(isinstance(x, ast.Starred) for x in found[0].args):
+    if len(found) != 1 or any(isinstance(argument, ast.Starred) for argument in found[0].args):
         return {}
-    texts = {name: ast.unparse(x) for name, x in zip(names, found[0].args)}
+    texts = {name: ast.unparse(argument) for name, argument in zip(names, found[0].args)}
     return texts | {k.arg: ast.unparse(k.value) for k in found[0].keywords if k.arg}
 
 
@@ -94,13 +94,13 @@ def call(api: str, names: Sequence[str], **new: str) -> str:
     return f"{ast.unparse(calls(api)[0].func)}({', '.join(f'{k}={v}' for k, v in texts.items())})"
 
 
-def _is(text: ast.expr, x: Any, frame: FrameType) -> bool:
+def _is(text: ast.expr, operand: Any, frame: FrameType) -> bool:
     value = frame.f_locals.get(text.id) if isinstance(text, ast.Name) else None
-    return value is not None and (value is x or getattr(value, "_t", None) is x)
+    return value is not None and (value is operand or getattr(value, "_t", None) is operand)
 
 
-def operands(operator: type[ast.operator], x: Any) -> tuple[str, str, bool] | None:
-    """Return (left, right, whether it is `left op= right`) of an operator with the tensor `x`."""
+def operands(operator: type[ast.operator], operand: Any) -> tuple[str, str, bool] | None:
+    """Return (left, right, whether it is `left op= right`) of an operator with this tensor."""
     for node, frame in _nodes((ast.BinOp, ast.AugAssign)):
         if not isinstance(node.op, operator):
             continue
@@ -109,7 +109,7 @@ def operands(operator: type[ast.operator], x: Any) -> tuple[str, str, bool] | No
             if isinstance(node, ast.AugAssign)
             else (node.left, node.right)
         )
-        if _is(left, x, frame) or _is(right, x, frame):
+        if _is(left, operand, frame) or _is(right, operand, frame):
             return ast.unparse(left), ast.unparse(right), isinstance(node, ast.AugAssign)
     return None
 

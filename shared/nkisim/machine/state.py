@@ -13,6 +13,7 @@ import numpy as np
 
 from ..chip.memory import Storage
 from ..trace.trace import Storages
+from .chosen_bytes import ChosenBytes
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,15 @@ class Memory:
     sites_seen: dict[tuple, int] = field(default_factory=dict)  # ... and how often in an iteration
     shared: list[Any] = field(default_factory=list)  # tensors in shared_hbm, as they were made
     # Contents
+    #: reshapes that exchange two sizes: (before, after) -> is it an input? -> the first line
+    exchanged: dict[tuple, dict[bool, int]] = field(default_factory=dict)
     masked_out: set[Any] = field(default_factory=set)  # tiles that a mask kept from being written
     indexed: set[int] = field(default_factory=set)  # where indices at run time choose
+    chosen: ChosenBytes = field(default_factory=ChosenBytes)  # ... and what, if values are known
     unseen: set[int] = field(default_factory=set)  # with reads that the record does not show
     psum_filled: set[int] = field(default_factory=set)  # that no matmul wrote last
     psum_sums: dict[int, dict[int, bool]] = field(default_factory=dict)  # place of a sum: was read?
+    psum_owners: dict[tuple[int, int], Any] = field(default_factory=dict)  # ... and whose it is
     # What was found to be right, to be had again
     tiles: dict[tuple, tuple[int, ...]] = field(default_factory=dict)  # shape, ... -> strides
     layouts: dict[tuple, tuple] = field(default_factory=dict)  # nl.ndarray calls -> layout

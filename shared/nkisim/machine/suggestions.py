@@ -39,7 +39,7 @@ def _names(signature: str) -> list[str]:
     return re.findall(r"(\w+)(?:=[^,)]*)?[,)]", signature.partition("(")[2])
 
 
-def _newer() -> bool:
+def _names_dst() -> bool:
     return DIALECT.get().names_dst
 
 
@@ -146,11 +146,11 @@ def out_of_hbm(api: str, dst: Any, memory: str, names: Sequence[str], shape: Any
     return f"compute into a tile, and copy that: {first}; {then}; {last}"
 
 
-def in_hbm(name: str, x: Any) -> str:
+def in_hbm(name: str, tensor: Any) -> str:
     """Return what to write where an operand of an instruction lies in HBM."""
     if name == "dst":
         given = source_text.arguments("nisa.tensor_copy", _COPY)
-        if not _newer():
+        if not _names_dst():
             return "nl.store(out[...], value=tile)"
         if "src" in given:
             return (
@@ -159,21 +159,21 @@ def in_hbm(name: str, x: Any) -> str:
             )
         return "compute into a tile in SBUF, and copy that: nisa.dma_copy(dst=out[...], src=tile)"
     text = source_text.argument(name) or "x[...]"
-    given = source_text.arguments("nisa.tensor_copy", _COPY) if _newer() else {}
-    if len(given) == 2 and len(x.shape) > 1:
+    given = source_text.arguments("nisa.tensor_copy", _COPY) if _names_dst() else {}
+    if len(given) == 2 and len(tensor.shape) > 1:
         return f"HBM is read by DMA: nisa.dma_copy(dst={given['dst']}, src={given['src']})"
-    if x.shape[0] > 128 or len(x.shape) < 2:
+    if tensor.shape[0] > 128 or len(tensor.shape) < 2:
         return (
             "copy a tile of it first: nisa.dma_copy(dst=tile, src=x[0:128]), in a loop over "
             "all rows"
-            if _newer()
+            if _names_dst()
             else "load a tile of it first: tile = nl.load(x[0:128]), in a loop over all rows"
         )
-    if not _newer():
+    if not _names_dst():
         return f"load it first: tile = nl.load({text})"
     return (
         "copy it into a tile first: "
-        + made("tile", x.shape, x.dtype)
+        + made("tile", tensor.shape, tensor.dtype)
         + f"; nisa.dma_copy(dst=tile, src={text})"
     )
 
@@ -181,9 +181,9 @@ def in_hbm(name: str, x: Any) -> str:
 # -- operators of the package nki --------------------------------------------------------------
 
 
-def operator(x: Any, symbol: str, function: str, other: Any, turned: bool) -> str:
+def operator(operand: Any, symbol: str, function: str, other: Any, turned: bool) -> str:
     """Return the instructions for `x symbol other`; `turned`: x is the right operand."""
-    read = source_text.operands(_OPERATORS[symbol], x) if symbol in _OPERATORS else None
+    read = source_text.operands(_OPERATORS[symbol], operand) if symbol in _OPERATORS else None
     left, right, inplace = read or (("a", "t", False) if turned else ("t", "a", False))
     number = isinstance(other, (int, float)) and not isinstance(other, bool)
     if number and not read:
@@ -203,14 +203,14 @@ def operator(x: Any, symbol: str, function: str, other: Any, turned: bool) -> st
     if symbol == "/":
         return before + _quotient(dst, tile, with_, other, number, turned)
     if symbol in ("//", "%", "**"):
-        return _rarer(symbol, before, dst, tile, other, number, turned)
-    if number or getattr(other, "shape", (0, 0))[1:] == (1,) != x.shape[1:]:
+        return _power_or_division(symbol, before, dst, tile, other, number, turned)
+    if number or getattr(other, "shape", (0, 0))[1:] == (1,) != operand.shape[1:]:
         swap = ", reverse0=True" if turned and symbol in ("-", "<<", ">>") else ""
         return (
             f"{before}nisa.tensor_scalar(dst={dst}, data={tile}, op0=nl.{function}, "
             f"operand0={with_}{swap})"
         )
-    if getattr(x, "shape", ())[1:] == (1,) and getattr(other, "shape", (0, 1))[1:] != (1,):
+    if getattr(operand, "shape", ())[1:] == (1,) and getattr(other, "shape", (0, 1))[1:] != (1,):
         swap = ", reverse0=True" if symbol in ("-", "<<", ">>") else ""
         dst = tile if inplace else source_text.assigned() or "result"
         return (
@@ -246,7 +246,7 @@ def _quotient(dst: str, tile: str, with_: str, other: Any, number: bool, turned:
     return f"{inverse}nisa.tensor_tensor(dst={dst}, data1={tile}, data2=inverse, op=nl.multiply)"
 
 
-def _rarer(
+def _power_or_division(
     symbol: str, before: str, dst: str, tile: str, other: Any, number: bool, turned: bool
 ) -> str:
     """Return powers, and what the engines do not have: whole quotients and remainders."""
@@ -276,7 +276,7 @@ def _rarer(
     )
 
 
-def unary(x: Any, symbol: str) -> str:
+def unary(operand: Any, symbol: str) -> str:
     """Return the instruction for -t, ~t and abs(t)."""
     if symbol == "abs":
         return "nl.abs(t), or nisa.activation(dst, op=nl.abs, data=t)"
@@ -286,13 +286,15 @@ def unary(x: Any, symbol: str) -> str:
 
 
 def no_bound(args: Sequence[Any]) -> str:
-    """Return what to write where the bound of a loop is a tensor, "" if none is."""
-    for x in args:
-        shape = getattr(x, "shape", None)
+    """Return what to write where the bound of a loop is a tensor or a shape, "" if none is."""
+    for argument in args:
+        if isinstance(argument, tuple) and argument:
+            return f"a shape has a size for each dim: shape[0] here is {argument[0]}"
+        shape = getattr(argument, "shape", None)
         if shape:
             return (
                 f"a count is a number of the host: range(t.shape[0]) here is range({shape[0]})"
-                if _newer()
+                if _names_dst()
                 else "a count is a number of the host: nl.affine_range(t.shape[0]) here is "
                 f"{shape[0]}"
             )
@@ -309,7 +311,7 @@ def extreme() -> str:
     return ""
 
 
-def comparison(x: Any, symbol: str, function: str, other: Any) -> str:
+def comparison(operand: Any, symbol: str, function: str, other: Any) -> str:
     """Return what to write for `t > 0`, also where Python's max, min or an `if` asks it."""
     if found := extreme():
         return found
@@ -329,59 +331,59 @@ def _compared(function: str, other: Any) -> str:
 # -- operands that are no tiles, or lie elsewhere ----------------------------------------------
 
 
-def host_array(x: Any) -> str:
+def host_array(array: Any) -> str:
     """Return what to write for an array of NumPy's in the place of a tile."""
-    first = x.reshape(-1)[0] if x.size else 0.0
-    if x.ndim > 1 and x.shape[0] <= 128 and (x == first).all():
-        dtype = "float32" if x.dtype.kind == "f" else "int32"
-        number = float(first) if x.dtype.kind == "f" else int(first)
-        if _newer():
+    first = array.reshape(-1)[0] if array.size else 0.0
+    if array.ndim > 1 and array.shape[0] <= 128 and (array == first).all():
+        dtype = "float32" if array.dtype.kind == "f" else "int32"
+        number = float(first) if array.dtype.kind == "f" else int(first)
+        if _names_dst():
             return (
-                f"make a tile: t = nl.ndarray({x.shape}, dtype=nl.{dtype}, buffer=nl.sbuf); "
+                f"make a tile: t = nl.ndarray({array.shape}, dtype=nl.{dtype}, buffer=nl.sbuf); "
                 f"nisa.memset(dst=t, value={number})"
             )
-        return f"make a tile: nl.full({x.shape}, {number}, dtype=nl.{dtype})"
+        return f"make a tile: nl.full({array.shape}, {number}, dtype=nl.{dtype})"
     return "pass it as a kernel argument, or use nl.shared_constant" + (
-        " and nisa.dma_copy into a tile" if _newer() else " and nl.load"
+        " and nisa.dma_copy into a tile" if _names_dst() else " and nl.load"
     )
 
 
-def no_tile(name: str, x: Any) -> str:
+def no_tile(name: str, value: Any) -> str:
     """Return what to write for a number or a text in the place of a tile."""
-    if isinstance(x, (int, float)) and not isinstance(x, bool):
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
         for api in ("nisa.tensor_tensor",):
             given = source_text.arguments(
-                api, ("dst", "data1", "data2", "op") if _newer() else ("data1", "data2", "op")
+                api, ("dst", "data1", "data2", "op") if _names_dst() else ("data1", "data2", "op")
             )
             if given and name in ("data1", "data2"):
                 tile = given.get("data2" if name == "data1" else "data1", "t")
-                dst = f"dst={given['dst']}, " if _newer() and "dst" in given else ""
+                dst = f"dst={given['dst']}, " if _names_dst() and "dst" in given else ""
                 swap = ", reverse0=True" if name == "data1" else ""
                 return (
                     f"a number is an operand of nisa.tensor_scalar: nisa.tensor_scalar({dst}"
                     f"data={tile}, op0={given.get('op', 'nl.add')}, operand0={given[name]}{swap})"
                 )
         return (
-            f"numbers are computed by Python, before the kernel runs: math.sqrt({x!r}), "
-            f"max({x!r}, 0.0); nisa.memset fills a tile with one"
-            if _newer()
-            else f"numbers are computed by Python, before the kernel runs: math.sqrt({x!r}), "
-            f"max({x!r}, 0.0); nl.full makes a tile of one"
+            f"numbers are computed by Python, before the kernel runs: math.sqrt({value!r}), "
+            f"max({value!r}, 0.0); nisa.memset fills a tile with one"
+            if _names_dst()
+            else f"numbers are computed by Python, before the kernel runs: math.sqrt({value!r}), "
+            f"max({value!r}, 0.0); nl.full makes a tile of one"
         )
-    if x is None or isinstance(x, str):
+    if value is None or isinstance(value, str):
         return "a number, or a tile that the kernel has made"
-    if not _newer():
+    if not _names_dst():
         return ""
     return "copy the kernel's argument into a tile with nisa.dma_copy, or make one with nl.ndarray"
 
 
-def in_psum(name: str, x: Any) -> str:
+def in_psum(name: str, tile: Any) -> str:
     """Return what to write where an operand lies in PSUM, and has to lie in SBUF."""
-    if not _newer():
+    if not _names_dst():
         return "copy it to SBUF first: nl.copy(x), or nisa.tensor_copy(x)"
     return (
         "copy it to SBUF first: "
-        + made("tile", x.shape, x.dtype)
+        + made("tile", tile.shape, tile.dtype)
         + "; nisa.tensor_copy(dst=tile, src=...)"
     )
 

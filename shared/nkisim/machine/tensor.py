@@ -20,7 +20,7 @@ from ..indexing.geometry import Axis, Notes, carried, leaving, moved, reshaped
 from ..indexing.index import Index, Mask, Slice, plain, whole
 from ..indexing.indirect import Indirect, Shifted
 from ..indexing.subscripts import RESOLVERS, resolver
-from . import numpy_idioms, truth_values
+from . import numpy_idioms, regroupings, truth_values
 
 if TYPE_CHECKING:
     from .interface import Machine
@@ -366,6 +366,7 @@ class Tensor:
                 given=f"{self.shape} with strides {self.strides} to {target}",
                 hint="reshape the whole tensor before slicing it",
             )
+        regroupings.reshaped(self.m, self, target)
         return self.like(
             self.offset, target, strides, nblock, reshaped(self.oob, self.shape, target)
         )

@@ -35,7 +35,7 @@ class Box(NamedTuple):
     lo: int
     hi: int
 
-    def meets(self, other: Box) -> bool:
+    def overlaps(self, other: Box) -> bool:
         return (
             self.storage == other.storage
             and self.p0 < other.p1
@@ -45,7 +45,7 @@ class Box(NamedTuple):
         )
 
 
-class UnderWay(NamedTuple):
+class PendingDma(NamedTuple):
     """A DMA that has been issued and has not taken effect; `node`: the iteration it is in."""
 
     ins: Instr
@@ -60,7 +60,7 @@ class Transfers:
 
     def __init__(self, m: Machine):
         self.m = m
-        self._held: list[UnderWay] = []
+        self._held: list[PendingDma] = []
 
     def before(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
         """Let the DMAs take effect that an instruction waits for."""
@@ -68,21 +68,21 @@ class Transfers:
             return
         reads, writes = _boxes(ins.srcs), _boxes(outs)
         arenas = {t.storage.id for t in (*ins.srcs, *outs) if t.storage.arena}
-        for one in [x for x in self._held if self._waits(reads, writes, arenas, x)]:
+        for one in [held for held in self._held if self._waits(reads, writes, arenas, held)]:
             self._held.remove(one)
             self._perform(one)
 
     def _waits(
-        self, reads: tuple[Box, ...], writes: tuple[Box, ...], arenas: set[int], one: UnderWay
+        self, reads: tuple[Box, ...], writes: tuple[Box, ...], arenas: set[int], one: PendingDma
     ) -> bool:
         """Return whether something orders accesses of the running iteration after a DMA."""
-        met = {a.storage for a in reads for b in one.writes if a.meets(b)}
-        met.update(a.storage for a in writes for b in (*one.reads, *one.writes) if a.meets(b))
+        met = {a.storage for a in reads for b in one.writes if a.overlaps(b)}
+        met.update(a.storage for a in writes for b in (*one.reads, *one.writes) if a.overlaps(b))
         return bool(met) and (bool(met & arenas) or not _apart(self.m, one.node, self.m.core.node))
 
     def hold(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
         """Put a DMA off that has been issued in the running iteration."""
-        self._held.append(UnderWay(ins, outs, self.m.core.node, _boxes(ins.srcs), _boxes(outs)))
+        self._held.append(PendingDma(ins, outs, self.m.core.node, _boxes(ins.srcs), _boxes(outs)))
         if len(self._held) > MOST:
             self._perform(self._held.pop(0))
 
@@ -91,7 +91,7 @@ class Transfers:
         while self._held:
             self._perform(self._held.pop(0))
 
-    def _perform(self, one: UnderWay) -> None:
+    def _perform(self, one: PendingDma) -> None:
         """Move the bytes now; that they are written has been noted when the DMA was issued."""
         m = self.m
         if any(t.storage.queued & NOT_YET for t in one.ins.srcs):

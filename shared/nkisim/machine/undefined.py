@@ -163,23 +163,13 @@ class Undefined:
         if st.init == FULLY:
             return None
         if st.init == NEVER:
-            raise fail(
-                "NKI-U01",
-                "a tensor is read before anything has been written to it",
-                given=f"{s!r}{self._made_at(st.where)}",
-                limit="nl.ndarray leaves memory as it was: on the chip this reads "
-                "whatever the last kernel left there",
-                hint="nl.load or assign into it first, or create it with nl.zeros",
-                nki_hint="write it first: nisa.dma_copy(dst=t, src=x[...]), another "
-                "instruction, or nisa.memset(t, 0.0)",
-            )
+            raise never_written(self.m, s)
         if st.defined(s.offset, s.shape, s.strides, s.dtype.itemsize):
             return None
         return _origins(s)
 
     def _made_at(self, line: int) -> str:
-        made = self.m.trace.where(line)
-        return f"; created at {made}" if made else ""
+        return made_at(self.m, line)
 
     def _read(self, line: int, name: str, s: Tensor, origin: np.ndarray) -> int:
         """Return the number of the read that the undefined elements of a source go back to."""
@@ -208,10 +198,16 @@ class Undefined:
         """
         if t.storage.init == FULLY or not self.m.settings.checks:
             return
-        origins = _origins(t)
+        self._report(t, what, _origins(t))
+
+    def never_stored(self, t: Tensor, what: str, bad: np.ndarray) -> None:
+        """Report what no instruction writes of an output, where values are not known."""
+        self._report(t, what, np.where(bad, np.int16(0), np.int16(-1)))
+
+    def _report(self, t: Tensor, what: str, origins: np.ndarray) -> None:
         for origin in np.unique(origins[origins >= 0]).tolist():
             bad = origins == origin
-            some = (
+            elements = (
                 f"{int(bad.sum()):,} of {bad.size:,} elements of an output ({what}, "
                 f"{dtypes.name(t.dtype)}{list(t.shape)})"
             )
@@ -220,8 +216,9 @@ class Undefined:
                 self.m.find(
                     "NKI-O04",
                     "note" if chosen else "error",
-                    f"{some} were never stored: {region(bad)}; they are NaN here and "
-                    "garbage on the chip. "
+                    f"{elements} were never stored: {region(bad)}; they are "
+                    + ("NaN here and " if self.m.compute else "")
+                    + "garbage on the chip. "
                     + (
                         "No run-time index chose their rows"
                         if chosen
@@ -235,7 +232,7 @@ class Undefined:
             self.m.find(
                 "NKI-U02",
                 "error",
-                f"{some} depend on memory that nothing has written, "
+                f"{elements} depend on memory that nothing has written, "
                 f"which is garbage on the chip: {region(bad)}. {read.text}"
                 f"{self._made_at(read.made)}",
                 read.line,
@@ -261,6 +258,31 @@ class Undefined:
                 & (accesses.storage == t.storage.id)
             ).any()
         )
+
+
+def made_at(m: Machine, line: int) -> str:
+    """Return where a tensor was made, as the end of a sentence; "" if that is unknown."""
+    made = m.trace.where(line)
+    return f"; created at {made}" if made else ""
+
+
+def never_written(m: Machine, s: Tensor) -> NkiError:
+    """Return the error for a read of a tensor that nothing has written."""
+    return fail(
+        "NKI-U01",
+        "a tensor is read before anything has been written to it",
+        given=f"{s!r}{made_at(m, s.storage.where)}",
+        limit="nl.ndarray leaves memory as it was: on the chip this reads "
+        "whatever the last kernel left there",
+        hint="nl.load or assign into it first, or create it with nl.zeros",
+        nki_hint=(
+            "if it is the output, it is the dst: nisa.dma_copy(dst=out, src=tile). Else "
+            if s.memory == "hbm"
+            else ""
+        )
+        + "write it first: nisa.dma_copy(dst=t, src=x[...]), another "
+        "instruction, or nisa.memset(t, 0.0)",
+    )
 
 
 def _origins(t: Tensor) -> np.ndarray:
@@ -308,7 +330,9 @@ def _chosen(ins: Instr) -> tuple[Indirect, Indirect | None]:
         return params, None
     if isinstance(params, dict):
         return params["dst"], params.get("src")
-    return params[1], next((x for x in params[0] if isinstance(x, Indirect)), None)
+    return params[1], next(
+        (operand for operand in params[0] if isinstance(operand, Indirect)), None
+    )
 
 
 def _taken(base: Tensor, origin: np.ndarray, src: Indirect, shape: tuple[int, ...]) -> np.ndarray:
@@ -387,9 +411,11 @@ def _run_aside(
     """
     aside, trial = copy.copy(m), copy.copy(masked_writes.inside(m, ins))
     aside.findings = Findings(m.trace)
-    own = m.core.registers
-    sums = {k: v.copy() for k, v in own.accumulators.items()}
-    aside.core = replace(m.core, registers=Registers(copy.deepcopy(own.rng), sums, own.sums))
+    registers = m.core.registers
+    sums = {k: v.copy() for k, v in registers.accumulators.items()}
+    aside.core = replace(
+        m.core, registers=Registers(copy.deepcopy(registers.rng), sums, registers.sums)
+    )
     scratch = [masked_writes.scratch(m, t) for t in outs]
     for t, out, k in zip(scratch, outs, kept):
         t.np[...] = (

@@ -54,7 +54,7 @@ def power(f: Function, base: str, exponent: ast.expr, dtype: str) -> str:
     return f"{f.nl}.{name}({base}{dtype})"
 
 
-def kept(call: ast.Call, given: dict[str, ast.expr], rank: int) -> ast.Call:
+def with_keepdims(call: ast.Call, given: dict[str, ast.expr], rank: int) -> ast.Call:
     """Return a reduction that keeps the dims: a tile on chip has two."""
     if "keepdims" in given or rank > 2:
         return call

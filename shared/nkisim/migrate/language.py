@@ -251,7 +251,7 @@ class Language:
         if self._within.sizes:
             raise Person(f"nl.{name} with a mask: compute on slices of the tiles")
         if name in forms.REDUCTIONS and tiles:
-            call = forms.kept(call, given, len(self.f.seen.of(tiles[0]).tiles()[0].shape))
+            call = forms.with_keepdims(call, given, len(self.f.seen.of(tiles[0]).tiles()[0].shape))
         text = self.f.plain_call(call, self._needed_dtype(call, tiles, rest))
         if into:
             self.f.before.append(f"{self.f.nisa}.tensor_copy(dst={into}, src={text})")

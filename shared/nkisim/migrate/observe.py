@@ -40,7 +40,7 @@ class Affine:
 
 
 @dataclass
-class Seen:
+class Observed:
     """The values that an expression had; `more`: there were others than are kept."""
 
     values: dict[Any, None] = field(default_factory=dict)
@@ -152,7 +152,7 @@ class Observer:
     """A file's module with its expressions wrapped, and what they have been so far."""
 
     def __init__(self, path: str, text: str):
-        self.seen: dict[Place, Seen] = {}
+        self.seen: dict[Place, Observed] = {}
         tree = ast.fix_missing_locations(_Wrap().visit(ast.parse(text, path)))
         self.module = ModuleType("kernels_under_migration")
         self.module.__file__ = path
@@ -161,12 +161,14 @@ class Observer:
         exec(compile(tree, path, "exec", dont_inherit=True), self.module.__dict__)
 
     def _saw(self, place: Place, value: Any) -> Any:
-        self.seen.setdefault(place, Seen()).add(_note(value))
+        self.seen.setdefault(place, Observed()).add(_note(value))
         return value
 
-    def of(self, node: ast.AST) -> Seen:
+    def of(self, node: ast.AST) -> Observed:
         """Return what an expression was; empty if it was never reached."""
-        return self.seen.get(place_of(node)) or Seen() if hasattr(node, "lineno") else Seen()
+        return (
+            self.seen.get(place_of(node)) or Observed() if hasattr(node, "lineno") else Observed()
+        )
 
 
 def _note(value: Any) -> Any:

@@ -56,12 +56,12 @@ def pairs(
     )
     written = np.bincount(region, acc.write, len(heads)) > 0
     found = [acc.within()]
-    some = heads[~apart[heads]]
-    if len(some) and np.bincount(vid[some]).max() > 1:
+    shared = heads[~apart[heads]]
+    if len(shared) and np.bincount(vid[shared]).max() > 1:
         found += acc.across(
             *_links(geo, ev, vid, keys, heads, written & ~apart[heads], ~apart[heads], whole[heads])
         )
-    before, after = (np.concatenate(x) for x in zip(*found))
+    before, after = (np.concatenate(arrays) for arrays in zip(*found))
     keep = before != after
     return before[keep], after[keep]
 
@@ -94,14 +94,14 @@ class _Accesses:
         last[1:] = np.maximum.accumulate(np.where(self.write, at, -1))[:-1]
         last[last < self.begin[self.region]] = -1
         there = last >= 0
-        own = np.zeros(n, bool)
-        own[there] = self._own(last[there], at[there])
-        there &= ~own
+        accumulates = np.zeros(n, bool)
+        accumulates[there] = self._own(last[there], at[there])
+        there &= ~accumulates
         found = [(last[there], at[there])]
         # partial sums that are not the last: who ends their chain waits for all of them
-        ends = np.minimum.accumulate(np.where(own, n, at)[::-1])[::-1]
+        ends = np.minimum.accumulate(np.where(accumulates, n, at)[::-1])[::-1]
         ends = np.append(ends[1:], n)  # the first to come that does not add
-        part = np.flatnonzero(self.write & np.append(own[1:], False) & (ends < n))
+        part = np.flatnonzero(self.write & np.append(accumulates[1:], False) & (ends < n))
         part = part[self.region[ends[part]] == self.region[part]]
         found.append((part, ends[part]))
         # the last read of each queue between two writes
@@ -115,7 +115,7 @@ class _Accesses:
         reader[step[reads] * queues + self.queue[reads]] = reads  # the last one stays
         slots = np.flatnonzero(reader >= 0)
         found.append((reader[slots], writes[slots // queues]))
-        before, after = (np.concatenate(x) for x in zip(*found))
+        before, after = (np.concatenate(arrays) for arrays in zip(*found))
         return self.instr[before], self.instr[after]
 
     def across(self, a: np.ndarray, b: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -163,19 +163,19 @@ def _links(
     Each pair is there both ways. What is `whole` covers its version. Regions are sorted by version
     and first byte, so that what may overlap one is a range behind it.
     """
-    mine = np.flatnonzero(wanted)
-    v, lo, hi = vid[heads[mine]], ev["lo"][heads[mine]], ev["hi"][heads[mine]]
+    regions = np.flatnonzero(wanted)
+    v, lo, hi = vid[heads[regions]], ev["lo"][heads[regions]], ev["hi"][heads[regions]]
     span = int(hi.max()) + 1
     order = np.argsort(v * span + lo, kind="stable")
-    mine, begin, end = mine[order], (v * span + lo)[order], (v * span + hi)[order]
-    count = np.searchsorted(begin, end) - np.arange(len(mine)) - 1
+    regions, begin, end = regions[order], (v * span + lo)[order], (v * span + hi)[order]
+    count = np.searchsorted(begin, end) - np.arange(len(regions)) - 1
     found: list[tuple[np.ndarray, np.ndarray]] = []
     cuts = np.searchsorted(np.cumsum(count), np.arange(0, int(count.sum()), _CHUNK), "right")
-    for first, past in zip(cuts, np.append(cuts[1:], len(mine))):
-        some = np.arange(first, past)
-        a = np.repeat(some, count[some])
-        b = ranges(some + 1, count[some])
-        a, b = mine[a], mine[b]
+    for first, past in zip(cuts, np.append(cuts[1:], len(regions))):
+        chunk = np.arange(first, past)
+        a = np.repeat(chunk, count[chunk])
+        b = ranges(chunk + 1, count[chunk])
+        a, b = regions[a], regions[b]
         keep = written[a] | written[b]
         a, b = a[keep], b[keep]
         meet = whole[a] | whole[b]

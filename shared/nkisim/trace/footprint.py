@@ -60,8 +60,12 @@ class Dependencies:
     #: pairs like `before` and `after`, of loads that the compiler does not trigger earlier
     leads: tuple[np.ndarray, np.ndarray] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
     by_use: bool = False  # loads are triggered in the order in which they are used
+    #: by instruction, the source line whose loads are not put off into a step (None: put off)
+    lines: np.ndarray | None = None
     #: by queue, the places in it where what comes begins only after all that comes before
     fences: dict[int, list[int]] = field(default_factory=dict)
+    #: the instructions at which it waits for another core, in program order
+    meetings: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     #: when the other core lets an instruction begin, in microseconds (None: there is no other)
     release: np.ndarray | None = None
 
@@ -69,7 +73,9 @@ class Dependencies:
         """Return all pairs of instructions whose second waits for the first, sorted."""
         if not len(self.leads[0]):
             return self.before, self.after
-        before, after = (np.concatenate(x) for x in zip((self.before, self.after), self.leads))
+        before, after = (
+            np.concatenate(arrays) for arrays in zip((self.before, self.after), self.leads)
+        )
         each = before << 32 | after
         each.sort(kind="stable")  # of what is sorted for the most part
         return each >> 32, each & 0xFFFFFFFF
@@ -121,7 +127,9 @@ def analyse(
         _edges(trace),
         _registers(trace, specs, queue),
     ]
-    each = np.concatenate([x for x, _ in asked]) << 32 | np.concatenate([x for _, x in asked])
+    each = np.concatenate([ids for ids, _ in asked]) << 32 | np.concatenate(
+        [ids for _, ids in asked]
+    )
     each.sort()
     each = each[np.append(True, each[1:] != each[:-1])] if len(each) else each
     before, after = each >> 32, each & 0xFFFFFFFF
@@ -151,17 +159,17 @@ def _fences(trace: Trace, specs: np.ndarray, queue: np.ndarray) -> tuple[np.ndar
     before, after = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for q in np.unique(queue[barrier]).tolist():
         for side in (q, *(d for d, engine in TRIGGERED_BY.items() if engine == q)):
-            mine = np.flatnonzero((queue == side) | barrier & (queue == q))
-            fence = barrier[mine] & (queue[mine] == q)
+            queued = np.flatnonzero((queue == side) | barrier & (queue == q))
+            fence = barrier[queued] & (queue[queued] == q)
             count = np.cumsum(fence)  # barriers up to here
-            at = mine[fence]
+            at = queued[fence]
             last = count - fence  # barriers before
             waits = last > 0
             before.append(at[last[waits] - 1])
-            after.append(mine[waits])
+            after.append(queued[waits])
             if side == q:
                 comes = (count < len(at)) & ~fence
-                before.append(mine[comes])
+                before.append(queued[comes])
                 after.append(at[count[comes]])
     return np.concatenate(before), np.concatenate(after)
 
@@ -190,11 +198,11 @@ def _registers(trace: Trace, specs: np.ndarray, queue: np.ndarray) -> tuple[np.n
     use = np.array([getattr(k.variant, "registers", 0) for k in trace.op_specs] or [0])[specs]
     before, after = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for q in np.unique(queue[use > 1]).tolist():
-        mine = np.flatnonzero((use > 0) & (queue == q))
-        goes_on = use[mine] > 1
+        users = np.flatnonzero((use > 0) & (queue == q))
+        goes_on = use[users] > 1
         waits = goes_on[1:] | goes_on[:-1]
-        before.append(mine[:-1][waits])
-        after.append(mine[1:][waits])
+        before.append(users[:-1][waits])
+        after.append(users[1:][waits])
     return np.concatenate(before), np.concatenate(after)
 
 
@@ -205,10 +213,10 @@ def _contended(acc: Accesses, queue: np.ndarray, hw: NeuronCore) -> dict[int, in
     """
     ev, stores = acc.ev, acc.stores
     sides = queue[ev["instr"]]
-    mine = stores.psum[ev["storage"]] & ((sides == DVE) | (sides == ACT))
-    instr, sides = ev["instr"][mine], sides[mine]
-    own = -1 - ev["lo"][mine] // hw.psum_bank_bytes
-    bank = np.where(stores.arena[ev["storage"][mine]], own, acc.vid[mine])
+    in_psum = stores.psum[ev["storage"]] & ((sides == DVE) | (sides == ACT))
+    instr, sides = ev["instr"][in_psum], sides[in_psum]
+    by_address = -1 - ev["lo"][in_psum] // hw.psum_bank_bytes
+    bank = np.where(stores.arena[ev["storage"][in_psum]], by_address, acc.vid[in_psum])
     banks, which = np.unique(bank, return_inverse=True)
     both = (np.bincount(which, sides == DVE, len(banks)) > 0) & (
         np.bincount(which, sides == ACT, len(banks)) > 0
@@ -237,9 +245,11 @@ def _events(trace: Trace, stores: StorageTable) -> dict[str, np.ndarray]:
         ):
             solid[f] = p.shape[0]
     accesses = trace.operands()
-    mine = np.flatnonzero(~stores.readonly[accesses.storage])
-    mine = mine[np.argsort(accesses.instr[mine] * 2 + accesses.write[mine], kind="stable")]
-    accesses = type(accesses)(*(x.take(mine) for x in accesses))
+    writable = np.flatnonzero(~stores.readonly[accesses.storage])
+    writable = writable[
+        np.argsort(accesses.instr[writable] * 2 + accesses.write[writable], kind="stable")
+    ]
+    accesses = type(accesses)(*(column.take(writable) for column in accesses))
     lo = accesses.lowest % stores.row_bytes[accesses.storage]
     return {
         "instr": accesses.instr,
@@ -340,11 +350,11 @@ def _place(
     before, after = array("q"), array("q")
     overflow: dict[str, int] = {}
     capacity = hw.sbuf_usable_bytes
-    mine = np.flatnonzero(~v.psum & (v.bytes > 0))
-    if int(v.bytes[mine].sum()) > capacity:
+    placed = np.flatnonzero(~v.psum & (v.bytes > 0))
+    if int(v.bytes[placed].sum()) > capacity:
         user, begin = _last_accesses(vid, instr, queue, len(v.storage))
-        births = mine[np.argsort(v.first[mine], kind="stable")]
-        deaths = mine[np.argsort(v.last[mine], kind="stable")]
+        births = placed[np.argsort(v.first[placed], kind="stable")]
+        deaths = placed[np.argsort(v.last[placed], kind="stable")]
         sizes, last = v.bytes.tolist(), v.last.tolist()
         chunks: deque[list[int]] = deque([[capacity, -1]])  # bytes, and who had them
         free, missing, dead, dying = capacity, 0, 0, deaths.tolist()

@@ -66,7 +66,7 @@ class Geometry:
         levels = []  # stride, steps backwards and forwards, what smaller ones add
         lo = hi = 0 * d
         for s in sorted({s for p in np.unique((a, b)).tolist() for s in dims[p] if s}):
-            steps = np.array([x.get(s, 1) - 1 for x in dims])
+            steps = np.array([of_strides.get(s, 1) - 1 for of_strides in dims])
             back, ahead = -steps[a], steps[b]
             levels.append((s, back, ahead, lo, hi))
             lo, hi = lo + back * s, hi + ahead * s
@@ -79,11 +79,11 @@ class Geometry:
             count = np.minimum(ahead[case], (wa[case] - 1 - d - low) // s) - first + 1
             # too many to try: assume they meet; where nothing is smaller, each of these does
             found[case[count > np.where(low == high, 0, _TRIED)]] = True
-            some = (count > 0) & ~found[case]
-            count = count[some]
+            undecided = (count > 0) & ~found[case]
+            count = count[undecided]
             case, d = (
-                np.repeat(case[some], count),
-                np.repeat(d[some], count) + s * ranges(first[some], count),
+                np.repeat(case[undecided], count),
+                np.repeat(d[undecided], count) + s * ranges(first[undecided], count),
             )
         found[case[(d > -wb[case]) & (d < wa[case])]] = True
         return found
@@ -123,15 +123,15 @@ class Regions:
         the digits of their addresses they are boxes that lie side by side (`_boxes`).
         """
         found: list[tuple[np.ndarray, np.ndarray]] = []
-        for mine in self._alike():
-            lo, hi = self._boxes(mine)
-            group = np.unique(self.stage[mine], return_inverse=True)[1]
-            for x, y in zip(lo, hi):
-                group = _clusters(group, x, y)
-            size, some = np.bincount(group), np.bincount(group, written[mine]) > 0
-            close = np.flatnonzero((size > 1)[group] & some[group])
+        for regions in self._of_same_patterns():
+            lo, hi = self._boxes(regions)
+            group = np.unique(self.stage[regions], return_inverse=True)[1]
+            for first, past in zip(lo, hi):
+                group = _clusters(group, first, past)
+            size, written_there = np.bincount(group), np.bincount(group, written[regions]) > 0
+            close = np.flatnonzero((size > 1)[group] & written_there[group])
             for a, b in _pairs(group[close], lo[:, close], hi[:, close]):
-                a, b = mine[close[a]], mine[close[b]]
+                a, b = regions[close[a]], regions[close[b]]
                 keep = written[a] | written[b]
                 a, b = a[keep], b[keep]
                 meet = self.geometry.overlaps(
@@ -142,7 +142,7 @@ class Regions:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         return (np.concatenate([a for a, _ in found]), np.concatenate([b for _, b in found]))
 
-    def _alike(self) -> list[np.ndarray]:
+    def _of_same_patterns(self) -> list[np.ndarray]:
         """Return the regions of stages with the same patterns, one array for all such stages."""
         several = np.bincount(self.stage)[self.stage] > 1
         size = len(self.geometry.dims)
@@ -156,7 +156,7 @@ class Regions:
         which = np.where(several, classes[self.stage], -1)
         return [np.flatnonzero(which == c) for c in range(len(known))]
 
-    def _boxes(self, mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _boxes(self, regions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return first and past last digit of regions, by digit and region.
 
         The strides of the patterns are the weights of the digits, the largest first: an address
@@ -166,11 +166,11 @@ class Regions:
         """
         dims = [dict(zip(strides, sizes)) for sizes, strides, _ in self.geometry.dims]
         items = np.array([item for _, _, item in self.geometry.dims], np.int64)
-        pattern = self.pattern[mine]
+        pattern = self.pattern[regions]
         weights = sorted({s for p in np.unique(pattern) for s in dims[p] if s}, reverse=True)
         steps = [np.array([d.get(s, 1) - 1 for d in dims], np.int64) for s in weights]
         below = items + sum((n * s for n, s in zip(steps, weights)), start=0 * items)
-        rest, wide, top = self.lowest[mine], np.zeros(len(mine), bool), 0
+        rest, wide, top = self.lowest[regions], np.zeros(len(regions), bool), 0
         lo, hi = [], []
         for s, n in zip(weights, steps):
             below = below - n * s  # bytes that the smaller digits reach
@@ -200,17 +200,17 @@ def _pairs(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the pairs of boxes of one group that overlap in every digit, some at a time."""
     best: tuple = ()
-    for x, y in zip(lo, hi):  # the digit in which the fewest do
-        span = int(y.max(initial=0)) + 1
-        order = np.argsort(group * span + x, kind="stable")
-        begin, end = (group * span + x)[order], (group * span + y)[order]
+    for low, high in zip(lo, hi):  # the digit in which the fewest do
+        span = int(high.max(initial=0)) + 1
+        order = np.argsort(group * span + low, kind="stable")
+        begin, end = (group * span + low)[order], (group * span + high)[order]
         count = np.searchsorted(begin, end) - np.arange(len(order)) - 1
         if not best or count.sum() < best[0].sum():
             best = count, order
     count, order = best
     cuts = np.searchsorted(np.cumsum(count), np.arange(0, int(count.sum()), _CHUNK), "right")
     for first, past in zip(cuts, np.append(cuts[1:], len(order))):
-        some = np.arange(first, past)
-        a, b = order[np.repeat(some, count[some])], order[ranges(some + 1, count[some])]
+        chunk = np.arange(first, past)
+        a, b = order[np.repeat(chunk, count[chunk])], order[ranges(chunk + 1, count[chunk])]
         meet = ((lo[:, a] < hi[:, b]) & (lo[:, b] < hi[:, a])).all(axis=0)
         yield a[meet], b[meet]

@@ -99,15 +99,15 @@ class Draft:
         begin = np.concatenate([put[:, 1] + len(self.rows), self.starts[keep]])
         order = np.argsort(place, kind="stable")
         begin = begin[order]
-        every = np.concatenate([self.rows, words])
+        pool = np.concatenate([self.rows, words])
         width = np.array([HEAD + OPERAND * len(k.operands) for k in self.op_specs] or [0])[
-            every[begin + SPEC]
+            pool[begin + SPEC]
         ]
         ends = np.cumsum(width)
         starts = ends - width
-        rows = every[np.repeat(begin - starts, width) + np.arange(int(width.sum()))]
+        rows = pool[np.repeat(begin - starts, width) + np.arange(int(width.sum()))]
         out = copy.copy(self.trace)
-        out.op_specs, out.storages = self.op_specs, self.storages
+        out.op_specs, out.storages, out.writes = self.op_specs, self.storages, {}
         out.rows, out.starts = array("q"), array("q")
         out.rows.frombytes(rows.tobytes())
         out.starts.frombytes(starts.astype(np.int64).tobytes())

@@ -347,6 +347,8 @@ class Trace:
         #: their places before any change
         self.edges: list[tuple[int, int]] = []
         self.named: dict[str, list[int]] = {}
+        #: what has been written, by storage (trace/written.py)
+        self.writes: dict[int, Any] = {}
         # a node is one iteration of one loop; node 0 is the kernel's top level
         self.node_parent = array("q", [-1])
         self.node_loop = array("q", [-1])
@@ -401,19 +403,19 @@ class Trace:
         self.starts.append(len(rows))
         strides: Any
         if count == 3:  # written out: this is the hot path
-            x, y, z = operands
-            strides = x.strides, y.strides, z.strides
+            first, second, third = operands
+            strides = first.strides, second.strides, third.strides
         elif count == 2:
-            x, y = operands
-            strides = x.strides, y.strides
+            first, second = operands
+            strides = first.strides, second.strides
         else:
-            x = operands[0] if operands else None
+            first = operands[0] if operands else None
             strides = tuple([t.strides for t in operands])
         like = ins.like
         if like is None or not outs:
             spec = self._spec(ins, operands, len(outs))
         else:
-            layout = (ins.accumulate, ins.inplace, x.memory, x.dtype, x.shape, strides)
+            layout = (ins.accumulate, ins.inplace, first.memory, first.dtype, first.shape, strides)
             seen = like.seen  # hashing the layout would take longer
             spec = (
                 seen[1]
@@ -426,16 +428,26 @@ class Trace:
                     spec,
                     line,
                     node,
-                    x.storage.id,
-                    x.offset,
-                    y.storage.id,
-                    y.offset,
-                    z.storage.id,
-                    z.offset,
+                    first.storage.id,
+                    first.offset,
+                    second.storage.id,
+                    second.offset,
+                    third.storage.id,
+                    third.offset,
                 )
             )
         elif count == 2:
-            rows.frombytes(_PACK2(spec, line, node, x.storage.id, x.offset, y.storage.id, y.offset))
+            rows.frombytes(
+                _PACK2(
+                    spec,
+                    line,
+                    node,
+                    first.storage.id,
+                    first.offset,
+                    second.storage.id,
+                    second.offset,
+                )
+            )
         else:
             rows.extend(
                 (spec, line, node, *[v for t in operands for v in (t.storage.id, t.offset)])

@@ -44,7 +44,7 @@ STRUCTURE = {
         "len(spec.operands) != 2": "one source, one destination",
     },
     "engines.py": {"0.5 + 0.5 * over": "the middle of what is likely"},
-    "cost.py": {"1e3": "units: ns or cycles per GHz to us"},
+    "cost.py": {"1e3": "units: ns or cycles per GHz to us", "ELEMENT = 4": "bytes of an element"},
     "events.py": {
         "1e3": "units: GB/s to bytes a us",
         "== 2}": "both sides of a port",
@@ -52,13 +52,26 @@ STRUCTURE = {
     },
     "schedule.py": {
         "ENGINES[:4]": "the compute engines",
-        "_ROUNDS = 24": "a bound of rounds",
-        "1e-6": "the same time",
+        "_EARLY = 1e-6": "the same time",
+        "_EARLY / 2": "half of that",
+        "2 * _EARLY": "twice that",
+        "2 * count + 2": "runs: each settles a meeting, or shows when it is",
     },
     "floor.py": {
         "SPLIT_PRODUCTS = 3": "terms of a product of two sums of two, but the smallest",
         "1e3": "units",
         "1e6": "units",
+    },
+    "critical_path.py": {
+        "NEAR = 0.06": "a report's: where it tells a wait from a gap between instructions",
+        "SHORT = 5e-4": "a report's: what rounds to 0.000 us is not shown",
+        "MOST_STEPS = 200": "a report's: how many steps are written",
+    },
+    "reasons.py": {"range(6)": "six codes"},
+    "regions.py": {"key[2]": "the third of a key"},
+    "tensors.py": {
+        "MOST_ELEMENTS = 1 << 26": "memory of nkisim itself",
+        "[2]": "the pattern of (op, variant, pattern)",
     },
     "whatif.py": {
         "// 2)": "halves",
@@ -67,7 +80,8 @@ STRUCTURE = {
         "operands) < 2": "a source",
         "reshape(-1, 2)": "pairs",
     },
-    "spill.py": {"1 << 60": "later than everything"},
+    "spill.py": {"1 << 60": "later than everything", "1e3": "units: us at GB/s to bytes"},
+    "slices.py": {"len(spec.operands) == 2": "one source, one destination"},
     "formulas.py": {
         "itemsize == 4": "bytes of wide data",
         "PACK = 4": "values in an element of an x4 dtype",

@@ -300,3 +300,32 @@ def test_a_copy_of_a_tensor_onto_itself_reads_nothing_of_the_other_core(fence):
     run = nkisim.run(kernel[2], array(256, 512), np.array([[1]], np.int32))
     said = {f.id for f in run.findings if f.severity != "note"}
     assert ("NKI-L02" in said) is not fence
+
+
+@pytest.mark.parametrize("crossed", [False, True])
+def test_indices_that_choose_within_each_cores_columns_meet_nothing(crossed):
+    """Sums in a table whose columns the cores share out, in rows that an index chooses."""
+
+    @nki.jit
+    def kernel(number):
+        out = nl.ndarray((4, 128, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+        mine = nl.program_id(0) * 128
+        zeros = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=zeros, value=0.0)
+        for e in range(4):
+            nisa.dma_copy(dst=out[e, :, mine : mine + 128], src=zeros)
+        chosen = nl.ndarray((1, 1), dtype=number.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=chosen, src=number)
+        if crossed:  # what the other core has filled
+            nisa.dma_copy(dst=zeros, src=out[0, :, 128 - mine : 256 - mine])
+        for _ in range(2):
+            rows = out.ap([[256, 128], [1, 128]], offset=mine, scalar_offset=chosen, indirect_dim=0)
+            t = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=t, src=rows)
+            nisa.tensor_scalar(dst=t, data=t, op0=nl.add, operand0=1.0)
+            nisa.dma_copy(dst=rows, src=t)
+        return out
+
+    run = nkisim.run(kernel[2], np.array([[2]], np.int32), target="trn2")
+    assert ("NKI-L02" in {f.id for f in run.findings}) is crossed
+    assert run.outputs[2].min() == 2.0 and run.outputs[1].max() == 0.0

@@ -57,6 +57,8 @@ MISTAKES = [
     ("NKI-N04", lambda x: tile(x) > 0, "nl.greater"),
     ("NKI-K14", lambda x: np.exp(tile(x)), "nl.exp(t)"),
     ("NKI-N02", lambda x: x[tile(x)[:, 0:1]], "vector_select"),
+    ("NKI-N02", lambda x: x.vector_select(0, nl.ndarray((8, 2), nl.int32)), "index[:, 0:1]"),
+    ("NKI-N02", lambda x: x.vector_select(0, nl.ndarray((8, 1), nl.float32)), "a tile of int32"),
     # memories
     (
         "NKI-M01",
@@ -77,6 +79,16 @@ MISTAKES = [
         "NKI-M01",
         lambda x: nisa.nc_matmul(psum(128, 512), psum(128, 128), tile(x)),
         "nisa.tensor_copy",
+    ),
+    (
+        "NKI-P07",
+        lambda x: nisa.nc_matmul(psum(128, 512), tile(x), tile(x)[:, 0:128]),
+        "exchanged",
+    ),
+    (
+        "NKI-P07",
+        lambda x: nisa.nc_matmul(psum(128, 512), tile(x), tile(x)),
+        "loop over tiles of 128 columns",
     ),
     (
         "NKI-M01",
@@ -114,6 +126,8 @@ MISTAKES = [
     ("NKI-K05", lambda x: nl.sum(tile(x), axis="1"), ""),
     ("NKI-K05", lambda x: tile(x).expand_dim("1"), ""),
     ("NKI-L03", lambda x: nl.affine_range(0, 512, 0), ""),
+    ("NKI-K05", lambda x: nl.affine_range(x.shape), "shape[0] here is 256"),
+    ("NKI-S09", lambda x: nisa.memset(new(128, 512), nl.zeros), "nisa.memset(dst=t, value=0.0)"),
     ("NKI-D06", lambda x: nl.invert(tile(x)), "cast to an integer dtype"),
     ("NKI-M02", lambda x: nisa.tensor_copy(None, tile(x)), "dst comes first"),
     ("NKI-M02", lambda x: nisa.memset(None, 0.0), "dst comes first"),
@@ -141,6 +155,33 @@ MISTAKES = [
         "NKI-N01",
         lambda x: nisa.tensor_copy(new(128, 512), tile(x), engine="vecto"),
         "engine=nisa.engine.vector",
+    ),
+    # a keyword of another instruction: what there is instead, and who has it
+    (
+        "NKI-N01",
+        lambda x: nisa.activation(new(128, 512), nl.exp, tile(x), engine=nisa.engine.vector),
+        "nisa.activation runs on the Scalar Engine alone; engine= is an argument of "
+        "nisa.tensor_copy, nisa.tensor_scalar, nisa.tensor_tensor",
+    ),
+    (
+        "NKI-N01",
+        lambda x: nisa.iota(new(128, 512), [[1, 512]], engine=nisa.engine.vector),
+        "nisa.iota runs on the GpSimd Engine alone",
+    ),
+    (
+        "NKI-N01",
+        lambda x: nisa.dma_transpose(new(128, 128), x[0:128, 0:128], engine=nisa.engine.scalar),
+        "nisa.dma_transpose runs in the DMA queues",
+    ),
+    (
+        "NKI-N01",
+        lambda x: nisa.tensor_tensor(new(128, 512), tile(x), tile(x), nl.add, scale=2.0),
+        "scale= is an argument of nisa.activation",
+    ),
+    (
+        "NKI-N01",
+        lambda x: nisa.tensor_copy(new(128, 512), tile(x), accumulate=True),
+        "accumulate= is an argument of nisa.nc_matmul",
     ),
     ("NKI-E11", lambda x: nisa.activation(new(128, 512), nl.exp(tile(x)), tile(x)), "op=nl.exp"),
     ("NKI-K06", lambda x: nl.program_id(1), "in the kernel"),
@@ -271,6 +312,24 @@ def test_what_is_reported_and_runs(monkeypatch):
         nl.store(x[0:128], t)
 
     assert "NKI-R11" not in {f.id for f in nkisim.run(nki.jit(view), X.copy()).findings}
+
+
+def test_a_finding_is_cured_in_the_words_of_its_dialect():
+    def half(x):
+        out = nl.ndarray((256, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out[0:128], src=tile(x))
+        return out
+
+    (found,) = [f for f in nkisim.run(nki.jit(half), X).findings if f.id == "NKI-O04"]
+    assert "min(start + tile, size)" in found.suggestion() and "mask" not in found.suggestion()
+
+    def by_a_number(x):
+        t = tile(x)
+        nisa.tensor_copy(t, t, engine=5)
+        nl.store(x[0:128], t)
+
+    (found,) = [f for f in nkisim.run(nki.jit(by_a_number), X.copy()).findings if f.id == "NKI-G36"]
+    assert found.suggestion() == "engine=nisa.engine.vector"
 
 
 def test_an_error_about_a_kernel_names_its_def_and_not_its_decorator():

@@ -48,6 +48,20 @@ def test_a_sum_onto_nothing_is_refused():
     )
 
 
+def test_a_sum_onto_a_product_of_what_nothing_has_written_is_a_sum_onto_something():
+    """What lacks is data, not a first product: the finding names the tile that nothing wrote."""
+
+    def body(x):
+        t, acc = nl.ndarray((4, 8), x.dtype), nl.ndarray((8, 8), nl.float32, buffer=nl.psum)
+        nisa.dma_copy(dst=t[0:2], src=x[0:2])
+        for i in range(2):
+            nisa.nc_matmul(acc, t, t, accumulate=i > 0)
+        return nl.copy(acc)
+
+    found = findings(body, array(4, 8))
+    assert "NKI-N08" not in found and found & {"NKI-U01", "NKI-U02", "NKI-O04"}, found
+
+
 def test_a_branch_that_skips_the_first_product_leaves_no_sum_to_add_to():
     """accumulate=(i > 0) names the first round, which is not the first product."""
     x = array(4, 8)

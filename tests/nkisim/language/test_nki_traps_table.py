@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from functools import cache
+from math import prod
 from pathlib import Path
 
 import ml_dtypes
@@ -91,7 +92,7 @@ TRAPS: dict[int, tuple[str, object]] = {
         "indices of a transposing gather count column by column",
         [
             (OWN, "test_indices_of_a_transposing_gather_count_column_by_column"),
-            (OWN, "test_only_a_transpose_takes_columns_of_indices"),
+            (OWN, "test_only_a_transpose_takes_columns_of_indices_and_more_than_rows"),
         ],
     ),
     16: (
@@ -335,24 +336,71 @@ def ids(run):
     return {f.id for f in run.findings}
 
 
-def turned(x, rows):
-    i = nl.load(rows)
-    n = rows.shape[0] * rows.shape[1]
-    t = nl.ndarray((x.shape[1], n), dtype=x.dtype)
-    nisa.dma_transpose(t, x.ap([[x.shape[1], n], [1, x.shape[1]]], vector_offset=i))
+def turned(x, rows, many=0):
+    """Gather as many rows (0: one for each index) and transpose them."""
+    i, n, wide = nl.load(rows), many or rows.shape[0] * rows.shape[1], x.shape[1]
+    t = nl.ndarray((wide, n), dtype=x.dtype)
+    nisa.dma_transpose(t, x.ap([[wide, n], [1, wide]], vector_offset=i))
     return t
+
+
+def some_rows(count, *shape):
+    return np.random.default_rng(1).permutation(512)[:count].astype(np.uint32).reshape(shape)
 
 
 def test_indices_of_a_transposing_gather_count_column_by_column():
     x = array(512, 32).astype(ml_dtypes.bfloat16)
-    one = np.random.default_rng(1).permutation(512)[:48].astype(np.uint32).reshape(48, 1)
+    one = some_rows(48, 48, 1)
     assert (through(turned, x, one) == x[one[:, 0]].T).all()
-    two = np.random.default_rng(1).permutation(512)[:256].astype(np.uint32).reshape(128, 2)
+    two = some_rows(256, 128, 2)
     got = through(turned, x, two)
     assert (got == x[two.T.reshape(-1)].T).all() and (got != x[two.reshape(-1)].T).any()
 
 
-def test_only_a_transpose_takes_columns_of_indices():
+@pytest.mark.parametrize("shape, many", [((64, 1), 48), ((128, 2), 144), ((128, 3), 256)])
+def test_a_transposing_gather_leaves_indices_over(shape, many):
+    """The documentation: `indices.T.flatten()[:src.shape[0]]`."""
+    x, rows = array(512, 32).astype(ml_dtypes.bfloat16), some_rows(prod(shape), *shape)
+    used = rows.T.reshape(-1)[:many]
+    assert (through(lambda x, i: turned(x, i, many), x, rows) == x[used].T).all()
+    wrong = rows.T.reshape(-1).copy()
+    wrong[many:] = 600  # what is left over moves nothing
+    wrong = wrong.reshape(shape[::-1]).T.copy()
+    assert (through(lambda x, i: turned(x, i, many), x, wrong) == x[used].T).all()
+
+
+@pytest.mark.parametrize("inner", [(8, 4), (1, 8, 4), (8, 1, 4)])
+def test_a_transposing_gather_of_rows_that_are_cut(inner):
+    x, rows = array(512, 32).astype(ml_dtypes.bfloat16), some_rows(32, 32, 1)
+    axes = (2, 1, 0) if len(inner) == 2 else (3, 1, 2, 0)
+    want = x[rows[:, 0]].reshape(32, *inner).transpose(axes)
+
+    def kernel(x, i):
+        t = nl.ndarray(want.shape, dtype=x.dtype)
+        steps = [32, *(prod(inner[d + 1 :]) for d in range(len(inner)))]
+        pattern = [*map(list, zip(steps, (32, *inner)))]
+        nisa.dma_transpose(t, x.ap(pattern, vector_offset=nl.load(i)), axes=axes)
+        return t
+
+    assert (through(kernel, x, rows) == want).all()
+
+
+def test_what_a_transposing_gather_does_not_take():
+    x = array(512, 32).astype(ml_dtypes.bfloat16)
+    refused("NKI-S03", turned, x, np.zeros((64, 1), np.int32), text="uint32")
+
+    def four(x, i):
+        t = nl.ndarray((4, 2, 4, 16), dtype=x.dtype)
+        pattern = [[32, 16], [16, 2], [4, 4], [1, 4]]
+        nisa.dma_transpose(t, x.ap(pattern, vector_offset=nl.load(i)))
+        return t
+
+    refused("NKI-S03", four, x, np.zeros((16, 1), np.uint32), text="one of the two dims")
+    few = np.zeros((16, 1), np.uint32)
+    refused("NKI-N02", lambda x, i: turned(x, i, 32), x, few, text="16 offsets for 32 rows")
+
+
+def test_only_a_transpose_takes_columns_of_indices_and_more_than_rows():
     x = array(512, 32).astype(ml_dtypes.bfloat16)
     rows = np.zeros((64, 2), np.uint32)
     refused("NKI-S03", turned, x, rows, text="(128, n)")
@@ -363,7 +411,20 @@ def test_only_a_transpose_takes_columns_of_indices():
         nisa.dma_copy(t, x.ap([[32, 128], [1, 32]], vector_offset=nl.load(rows)))
         return t
 
+    def loaded(x, rows, many=32):
+        return nl.load(x.ap([[32, many], [1, 32]], vector_offset=nl.load(rows)))
+
+    def stored(x, rows):
+        t = nl.load(x[0:32])
+        nl.store(x.ap([[32, 32], [1, 32]], vector_offset=nl.load(rows)), t)
+        return t
+
     refused("NKI-N02", copied, x, rows, text="dma_transpose")
+    for kernel in loaded, stored:
+        refused("NKI-N02", kernel, x, rows[:16].copy(), text="several columns")
+        refused("NKI-N02", kernel, x, rows[:, :1].copy(), text="indices[0:32]")
+    one = some_rows(32, 32, 1)
+    assert (through(loaded, x, one) == x[one[:, 0]]).all()
 
 
 def test_an_identity_is_not_loaded_again():

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from looping import SIZES, N, double, kernel_of, same_record
 from model_kernels import ones
 from nkisim.indexing.index import as_int
-from nkisim.loops.loopindex import LoopIndex, Watch
+from nkisim.loops.loopindex import LoopIndex, ObservedLoop
 
 
 def only_five(i, x, out):
@@ -105,7 +105,7 @@ TABLES = {
 
 @pytest.mark.parametrize("way", TABLES)
 def test_a_table_that_is_looked_up_by_the_index_is_seen(way):
-    watch, lookup = Watch(), TABLES[way]
+    watch, lookup = ObservedLoop(), TABLES[way]
     assert int(lookup(LoopIndex(8, {watch: 1}))) == int(lookup(8))
     assert watch.escaped
 
@@ -148,7 +148,7 @@ def test_a_watched_index_is_an_int(a, b, name, right):
     f = getattr(operator, name)
     if name in ("floordiv", "mod"):
         a, b = a or 1, b or 1
-    watch = Watch()
+    watch = ObservedLoop()
     i = LoopIndex(a, {watch: 1})
     got = f(b, i) if right else f(i, b)
     assert (got.value if type(got) is LoopIndex else as_int(got)) == (f(b, a) if right else f(a, b))
@@ -156,7 +156,7 @@ def test_a_watched_index_is_an_int(a, b, name, right):
 
 
 def test_what_comes_of_a_watched_index_is_watched():
-    outer, inner = Watch(), Watch()
+    outer, inner = ObservedLoop(), ObservedLoop()
     i, j = (LoopIndex(3, {w: 1}) for w in (outer, inner))
     both = 4 * i + j - 1
     assert not outer.escaped and not inner.escaped

@@ -398,3 +398,21 @@ SWAPPED = [*range(6), 9, 7, 8, 6, *range(10, N)]
 )
 def test_what_is_otherwise_in_the_middle_is_recorded(kernel):
     same_record(kernel, ones(N if kernel is leaves_early else 128, 64))
+
+
+@nki.jit
+def sums_columns(x):
+    """Each instruction drives the accumulator registers, and writes where the loop says."""
+    out = nl.ndarray((128, N, 4), dtype=x.dtype, buffer=nl.shared_hbm)
+    copies = nl.ndarray((nl.par_dim(128), N, 4), dtype=x.dtype, buffer=nl.sbuf)
+    tile, sums = nl.load(x), nl.ndarray((128, N), dtype=nl.float32, buffer=nl.sbuf)
+    for i in nl.affine_range(N):
+        copies[:, i, :] = nisa.tensor_scalar_reduce(
+            data=tile, op0=nl.multiply, operand0=1.0, reduce_op=nl.add, reduce_res=sums[:, i]
+        )
+    nl.store(out, copies)
+    return out
+
+
+def test_a_loop_that_drives_the_accumulator_registers_is_recorded():
+    same_record(sums_columns, ones(128, 4))

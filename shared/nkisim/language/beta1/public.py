@@ -18,7 +18,7 @@ def _check_fits(
     try:
         signature.bind(*args, **kw)
     except TypeError as exc:
-        wrong = keywords.said(other, signature.parameters)
+        wrong = keywords.describe_unknown(other, signature.parameters)
         raise fail(
             "NKI-X01",
             f"{api} was not given what it takes: {exc}"

@@ -13,7 +13,7 @@ from ...chip import dtypes, ops
 from ...chip.memory import PSUM, sbuf
 from ...errors import fail
 from ...indexing.index import Index
-from ...indexing.indirect import Indirect, Patterned
+from ...indexing.indirect import Indirect, Patterned, one_for_each_row
 from ...isa import dve
 from ...isa.dma import TRANSPOSES
 from ...isa.operands import engine_code, is_scalar, regroup
@@ -337,6 +337,10 @@ def _priority(m: Machine, api: str, given: dict[str, Any]) -> None:
         )
 
 
+#: the row's dge_mode of hardware descriptors, by trigger engine (unknown, scalar, sync)
+_TRIGGERS = {0: 2, 2: 4, 6: 5}
+
+
 def dma_copy(m: Machine, given: dict[str, Any]) -> None:
     """Refuse PSUM, and casts by hardware descriptors."""
     mode = given["dge_mode"]
@@ -354,7 +358,7 @@ def dma_copy(m: Machine, given: dict[str, Any]) -> None:
                 hint=suggestions.psum_by_dma(name, given) + compat.HINT,
             )
     for x in (dst, src):
-        _one_column("nisa.dma_copy", x)
+        one_for_each_row("nisa.dma_copy", x)
     if isinstance(src, Patterned) and src.size == getattr(dst, "size", 0):
         given["src"] = src.with_shape(dst.shape)
     elif isinstance(dst, Patterned) and dst.size == getattr(src, "size", 0):
@@ -367,6 +371,16 @@ def dma_copy(m: Machine, given: dict[str, Any]) -> None:
             limit="equal dtypes with nisa.dge_mode.hwdge",
             hint="nisa.tensor_copy casts; or leave dge_mode out",
         )
+    if mode == 2:
+        if engine not in _TRIGGERS:
+            raise fail(
+                "NKI-E01",
+                "nisa.dma_copy: this engine cannot trigger hardware descriptors",
+                given=f"engine code {engine} with dge_mode=hwdge",
+                limit="with nisa.dge_mode.hwdge only nisa.engine.scalar and sync are valid",
+                hint="leave engine out, or use nisa.engine.sync",
+            )
+        given["dge_mode"] = _TRIGGERS[engine]
     if engine in (2, 6) and mode not in (0, 2):
         raise fail(
             "NKI-E01",
@@ -376,23 +390,11 @@ def dma_copy(m: Machine, given: dict[str, Any]) -> None:
         )
 
 
-def _one_column(api: str, x: Any) -> None:
-    """Refuse rows that a tile of several columns chooses, which only transposes take."""
-    if isinstance(x, Patterned) and x.rows.size != x.rows.shape[0]:
-        raise fail(
-            "NKI-N02",
-            f"{api}: indices of rows in several columns",
-            given=f"vector_offset of shape {x.rows.shape}",
-            limit="one index a partition, (P, 1); nisa.dma_transpose alone takes (128, n)",
-            hint="one call for each column of the indices",
-        )
-
-
 _INDEX_ROWS = 16  # of the indices of a transposing gather, and of what it transposes
 
 
 def _gathered(m: Machine, src: Patterned) -> None:
-    """Hold a transpose of rows that indices choose to its documented shapes."""
+    """Hold a transpose of rows that indices choose to its documented shapes and dtypes."""
     rows, columns = src.rows.shape[0], src.rows.size // src.rows.shape[0]
     if (
         rows % _INDEX_ROWS
@@ -401,14 +403,25 @@ def _gathered(m: Machine, src: Patterned) -> None:
         or src.dtype.itemsize != 2
         or src.shape[-1] > m.hw.pmax
         or src.shape[0] % _INDEX_ROWS
+        or len(src.shape) == 4
+        and 1 not in src.shape[1:3]
     ):
         raise fail(
             "NKI-S03",
             "nisa.dma_transpose does not transpose these rows",
             given=f"indices {src.rows.shape}, rows {src.shape} of {src.dtype}",
             limit="indices (16 .. 128 by 16, 1) or (128, n), which count column by column; "
-            "2-byte elements, the last dim up to 128",
+            "rows by 16 of 2-byte elements, the last dim up to 128; in 4-D one of the two dims "
+            "between is 1",
             hint="nisa.dma_copy the rows, then nisa.nc_transpose",
+        )
+    if src.rows.dtype != np.uint32:
+        raise fail(
+            "NKI-S03",
+            "nisa.dma_transpose does not take these indices",
+            given=f"indices of {src.rows.dtype}",
+            limit="uint32",
+            hint="make the tensor that they come from of uint32",
         )
 
 
@@ -460,7 +473,7 @@ def dma_compute(m: Machine, given: dict[str, Any]) -> None:
     """Take the machine's tensors out of the list."""
     given["srcs"] = [argument(x) for x in given["srcs"]]
     for x in (given["dst"], *given["srcs"]):
-        _one_column("nisa.dma_compute", x)
+        one_for_each_row("nisa.dma_compute", x)
 
 
 def renamed(**names: str) -> Any:

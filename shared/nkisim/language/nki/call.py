@@ -26,7 +26,7 @@ from ...machine.instruction import Instr
 from ...machine.interface import Machine
 from ...machine.tensor import Tensor
 from .. import unknown_names
-from . import call_cache, columns, compat, refusals
+from . import call_cache, columns, compat, others, refusals
 from .enums import OF_PARAMETER, dge_mode
 from .grids import NkiBlockGrid, NkiTileGrid, instead
 from .handles import NkiInstruction
@@ -45,7 +45,7 @@ _MISSING = inspect.Parameter.empty
 _CODES = {"none": 0, "swdge": 1, "hwdge": 2, "unknown": 3}  # dge_mode, as the rows count
 
 
-class _Shown:
+class _Default:
     """A default as people write it: nisa.engine.unknown, nl.maximum."""
 
     def __init__(self, value: Any):
@@ -203,7 +203,7 @@ class Signature:
         near = difflib.get_close_matches(name, self.names, n=1)
         return self.wrong(
             f"{self.api} has no argument {name!r}",
-            told or "".join(f"Did you mean {n!r}?" for n in near),
+            told or "".join(f"Did you mean {n!r}?" for n in near) or others.who_has(self.api, name),
         )
 
     def not_a_member(self, name: str, value: Any, enum: type[Enum]) -> NkiError:
@@ -231,7 +231,7 @@ class Signature:
                     inspect.Parameter.POSITIONAL_OR_KEYWORD
                     if i < self.by_place
                     else inspect.Parameter.KEYWORD_ONLY,
-                    default=_Shown(d)
+                    default=_Default(d)
                     if isinstance(d, Enum) or n.endswith("op") and isinstance(d, str)
                     else d,
                 )
@@ -309,7 +309,7 @@ def issue(m: Machine, row: Row, given: dict[str, Any]) -> call_cache.Written | N
     takes_dst, takes_dtype = _takes(row)
     dst: Any = given.get("dst")
     line = m.trace.line(sys._getframe(1))
-    refusals.look(m, row.name, given, line)
+    refusals.apply_verdicts(m, row.name, given, line)
     refusals.read([x for name, x in given.items() if name != "dst"], m.memory.psum_sums)
     if not row.writes:
         ins = row.issue(m, (), given)
@@ -363,6 +363,7 @@ def _check_sum(m: Machine, ins: Instr, dst: Tensor, asked: bool | None) -> None:
         and m.compute
         and not st.arena
         and not st.defined(dst.offset, dst.shape, dst.strides, 4)
+        and (st.origins(dst.offset, dst.shape, dst.strides, 4) == 0).any()
     ):
         raise fail(
             "NKI-N08",
@@ -446,7 +447,7 @@ def public(plan: Callable, api: str = "", module: str = "nl") -> Any:
         if m.pending is not None:
             m.flush()
         values = [argument(x) if x.__class__ in _MEANT else x for x in signature.bind(args, kw)]
-        refusals.look(m, signature.api, dict(zip(signature.names, values)))
+        refusals.apply_verdicts(m, signature.api, dict(zip(signature.names, values)))
         result = plan(m, *values)
         if result.__class__ is Tensor:
             return NkiTensor(result.settle())

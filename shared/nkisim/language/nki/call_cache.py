@@ -54,7 +54,7 @@ class Known(NamedTuple):
         tiles += constants
         if read:
             refusals.read([tiles[i] for i in read], m.memory.psum_sums)
-        ins = accepted.again(m, tiles)
+        ins = accepted.with_tiles(m, tiles)
         ins.line = line
         write(m, ins, tiles[dst], asked, onto)
 

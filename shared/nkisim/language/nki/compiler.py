@@ -58,7 +58,7 @@ class SpecializationConfig(_Config):
 
 
 @dataclass(frozen=True)
-class Asked:
+class Options:
     """What a kernel asks for; None where it says nothing."""
 
     compile_config: CompileConfig | None = None
@@ -80,7 +80,7 @@ class Asked:
                     )
                 )
 
-    def differs(self, outer: Asked) -> str:
+    def differs(self, outer: Options) -> str:
         """Return the name of a request that differs from the kernel around it, or ""."""
         return next(
             (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import os
 import sys
@@ -25,15 +26,13 @@ from ...machine.tensor import Tensor
 from ...simulation import launch as launching
 from ...simulation.host_arrays import place_of
 from . import jax_calls, refusals
-from .compiler import Asked
+from .compiler import Options
 from .enums import MemoryRegion
 from .grids import NkiGrid, instead
 from .handles import edge, edge_error
 from .tensor import Empty, NkiTensor
 from .typing import Shape
 
-#: What is simulated by default: what the package supports and was compared with measurements.
-DEFAULT_TARGET = "trn2"
 LNC_VARIABLE = "NEURON_LOGICAL_NC_CONFIG"  # of AWS's: physical cores of a logical one
 
 
@@ -45,12 +44,11 @@ def _of_release(older: bool, traced: bool, scalars: bool) -> Dialect:
 class Kernel(launching.Kernel):
     """A function decorated with `@nki.jit`."""
 
-    default_target = DEFAULT_TARGET
     inputs_mutable = True
     together = True
     schedule: tuple[tuple[str, tuple[str, ...]], ...] = ()  # edges between named calls,
     scheduled_at: Where | None = None  # and where they were given
-    asked = Asked()  # of the compiler
+    asked = Options()  # of the compiler
     lnc: int | None = None  # as kernel[lnc] says
     unlike = ""  # what is to be said of it: the environment says another one
 
@@ -251,10 +249,10 @@ def jit(
         return lambda f: jit(
             f, compile_config=compile_config, specialization_config=specialization_config, **kwargs
         )
-    kernel = fn if isinstance(fn, Kernel) else Kernel(getattr(fn, "func", fn))
+    kernel = as_nki_kernel(fn)
     if compile_config is not None or specialization_config is not None:
         kernel = copy.copy(kernel)
-        kernel.asked = Asked(compile_config, specialization_config)
+        kernel.asked = Options(compile_config, specialization_config)
     grid = kwargs.get("grid")
     if grid is not None:
         kernel = kernel[grid[0] if isinstance(grid, (list, tuple)) and len(grid) == 1 else grid]
@@ -268,6 +266,17 @@ def jit(
         kernel = copy.copy(kernel)
         kernel.target = target
     return kernel
+
+
+def as_nki_kernel(fn: Any) -> Kernel:
+    """Return a kernel of this dialect: of a plain function, a partial, or a kernel of the other."""
+    if isinstance(fn, Kernel):
+        return fn
+    if isinstance(fn, functools.partial):
+        k = copy.copy(as_nki_kernel(fn.func))
+        k.func = functools.partial(k.func, *fn.args, **fn.keywords)
+        return k
+    return Kernel(getattr(fn, "func", fn))
 
 
 def simulate(kernel: Any) -> Kernel:
@@ -285,7 +294,7 @@ def simulate(kernel: Any) -> Kernel:
                 limit="a function, plain or decorated with @nki.jit",
             )
         )
-    return kernel if isinstance(kernel, Kernel) else Kernel(getattr(kernel, "func", kernel))
+    return as_nki_kernel(kernel)
 
 
 def cpu_simulate(kernel: Any) -> Kernel:
@@ -310,4 +319,4 @@ def of_function(func: Callable) -> Kernel | None:
 
 
 launching.DIALECTS.append(of_function)
-__all__ = ["DEFAULT_TARGET", "Kernel", "NkiError", "jit", "simulate"]
+__all__ = ["Kernel", "NkiError", "jit", "simulate"]

@@ -12,7 +12,7 @@ from ...chip import dtypes
 from ...chip.memory import HBM, PSUM
 from ...errors import fail
 from ...indexing.index import moves
-from ...indexing.indirect import Indirect
+from ...indexing.indirect import Indirect, one_for_each_row
 from ...isa import dma, dve, gpsimd, lower, rng
 from ...lint import level
 from ...loops import pyrange
@@ -384,6 +384,7 @@ def store(m: Machine, dst: Any, value: Any) -> None:
             limit="DMA moves between HBM and SBUF",
             hint="nisa.tensor_copy(sbuf_tile, psum_tile) first",
         )
+    one_for_each_row("nl.store", dst)
     dma.dma_copy(dst=dst, src=value) if isinstance(value, Tensor) else dma.store(dst, value)
 
 

@@ -11,8 +11,10 @@ from functools import cache
 from math import prod
 from typing import Any
 
+from ... import course
 from ...chip import dtypes
 from ...chip.memory import PSUM, SBUF, Buffer
+from ...course import TARGETS_VARIABLE
 from ...errors import fail
 from ...errors.rules import RULES
 from ...lint import level
@@ -23,7 +25,7 @@ from . import forms
 from .verdict import ACCEPTED, BUILT, DOCUMENTED, ONCE, RAN, WRONG, Verdict, before, never, page
 
 #: which generations kernels run on: those that AWS supports, or all that are simulated
-TARGETS_VARIABLE, TARGETS = "NKISIM_TARGETS", ("supported", "all")
+TARGETS = "supported", "all"
 _ACTIVATION_MOST = 16384  # elements a partition of an activation that reduces
 
 
@@ -294,9 +296,9 @@ CHIP = Verdict(
     never,
     frozenset(),
     "Since 0.3 the package nki has kernels for Trainium 2 and 3; Trainium 1 and Inferentia 2 stay "
-    f"with neuronxcc.nki. {TARGETS_VARIABLE}=all simulates such kernels there all the same, to "
-    "compare generations; the testers of labs set it, since a case may name its generation.",
-    f"target trn2; neuronxcc.nki on trn1; {TARGETS_VARIABLE}=all to simulate it all the same",
+    f"with neuronxcc.nki. The course none (--course none, NKI_COURSE=none, {TARGETS_VARIABLE}=all) "
+    "simulates such kernels there all the same, to compare generations.",
+    "target trn2; neuronxcc.nki on trn1; --course none to simulate it all the same",
     "a kernel of import nki on trn1",
     since="0.3",
     targets=before("trn2"),
@@ -308,7 +310,7 @@ for _id in dict.fromkeys(row.id for row in VERDICTS):
     RULES.setdefault(_id, page([row for row in VERDICTS if row.id == _id]))
 
 
-def look(m: Machine, name: str, given: dict[str, Any], line: int | None = None) -> None:
+def apply_verdicts(m: Machine, name: str, given: dict[str, Any], line: int | None = None) -> None:
     """Say what is on record of a call: raise for what the compiler is known to refuse.
 
     `name` of the instruction, or of the function of nl; `line`: where it is called, here if None.
@@ -357,9 +359,15 @@ def begun(t: Tensor, sums: Sums) -> None:
 
 
 def added(m: Machine, dst: Tensor, onto: bool, sums: Sums, line: int) -> None:
-    """Note a product in PSUM; say it if it is added to a sum that has been read since."""
+    """Note a product in PSUM; say it if it is added to a sum that has been read since.
+
+    A tile at the address of another one begins a sum of its own, whenever it was made.
+    """
     known = sums.setdefault(dst.storage.id, {})
-    if onto and known.get(dst.offset):
+    place = dst.storage.id, dst.offset
+    same = m.memory.psum_owners.get(place) == dst.owner
+    m.memory.psum_owners[place] = dst.owner
+    if onto and same and known.get(dst.offset):
         _say(m, OPEN, "products are added to a sum in PSUM that was read already", line)
     known[dst.offset] = False
 
@@ -403,11 +411,12 @@ def _not_of_beta1(m: Machine, api: str, given: dict[str, Any]) -> None:
 def unsupported(target: str) -> bool:
     """Return whether no release that is asked about has kernels for a generation.
 
-    Raises NKI-R29 for one unless NKI_LANGUAGE or NKISIM_TARGETS lets it pass.
+    Raises NKI-R29 for one unless NKI_LANGUAGE, NKISIM_TARGETS or the course none lets it pass.
     """
     if (
         not CHIP.holds(level.release(), target)
-        or level.asked(TARGETS_VARIABLE, TARGETS, "supported", "NKI-G00") == "all"
+        or level.setting(TARGETS_VARIABLE, TARGETS, "supported", "NKI-G00") == "all"
+        or course.chosen().insists
     ):
         return False
     if level.requested()[0] in (level.REFUSE, level.STRICT):

@@ -17,6 +17,7 @@ from ...chip.memory import HBM, SBUF, merge_dims
 from ...errors import NkiError, fail
 from ...indexing.index import as_int
 from ...indexing.indirect import Indirect, Patterned
+from ...machine import regroupings
 from ...machine.interface import Machine
 from ...machine.limits import integer
 from ...machine.tensor import Tensor
@@ -55,7 +56,7 @@ def _filled(sizes: list[int], total: int) -> tuple[int, ...]:
             "NKI-S06",
             "a view has a size below 1",
             given=f"{tuple(sizes)}",
-            limit="positive sizes, one of which may be -1: what is left",
+            limit="positive sizes; one may be -1: what is left",
         )
     return tuple(sizes)
 
@@ -81,6 +82,7 @@ def reshape(t: Tensor, shape: Sequence[Any]) -> Tensor:
                 limit="dims that merge are contiguous",
                 hint="reshape the whole tensor before slicing it, or copy it first",
             )
+        regroupings.reshaped(t.m, t, new)
         return t.like(t.offset, new, (t.strides[0], *free), 0, None)
     return t.reshape(new)
 
@@ -299,12 +301,12 @@ def pattern(
                 given=f"{base!r}",
                 limit="gathers and scatters of rows are DMAs",
             )
-        if rows.size != view.shape[0]:
+        if rows.size < view.shape[0] or rows.size > 1 == view.shape[0]:
             raise fail(
                 "NKI-N02",
                 "vector_offset has another number of rows than the pattern",
                 given=f"{rows.size} offsets for {view.shape[0]} rows",
-                limit="one offset for each partition",
+                limit="one offset for each row",
             )
         view = view.like(view.offset, view.shape, (0, *view.strides[1:]), 0, None)
     whole = base if dt == base.dtype else base.view(dt)
@@ -375,6 +377,15 @@ def _outside(lo: int, hi: int, n: int, base: Tensor, what: str = "elements") -> 
     )
 
 
+def _how_to_index(t: Any) -> str:
+    """Return what to try for a tensor that is no run-time offset."""
+    if not isinstance(t, Tensor) or t.memory is not SBUF:
+        return "nisa.dma_copy the indices into SBUF first"
+    if t.dtype.kind not in "iu":
+        return "nisa.tensor_copy them into a tile of int32 first"
+    return "one column: index[:, 0:1], and an instruction for each of the others"
+
+
 def _rows(x: Any, columns: bool = False) -> Tensor:
     """Return the tile of a run-time offset; `columns`: it may have several a partition."""
     t = getattr(x, "_t", None)
@@ -390,7 +401,7 @@ def _rows(x: Any, columns: bool = False) -> Tensor:
             "a run-time offset is no tile of indices",
             given=f"{x!r}"[:90],
             limit="an int32 or uint32 tile (1, 1) or (P, 1) in SBUF, a register or a scalar",
-            hint="nisa.dma_copy the indices into SBUF first"
+            hint=_how_to_index(t)
             if as_int(x) is None
             else "what Python knows is no run-time offset: .ap(pattern, offset=n) counts it in "
             "elements",
