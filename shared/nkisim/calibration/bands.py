@@ -5,22 +5,24 @@ Each record is told the error of kernels of other families (error_bands.py), as 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
+from ..simulation import kinds
 from ..simulation.error_bands import expected
-from .outcomes import CLEAR, Outcome, variants
+from .outcomes import CLEAR, Outcome, order, variants
 
 
 def neighbours(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
     """Return what is kept of records that were compared, for bands of others.
 
     Errors are those by constants that do not know the family. Left out: records whose
-    ratios alone count, and those whose prediction says that its error is unknown.
+    ratios alone count, and those whose prediction says that its error is unknown, but for special
+    kinds: their error is unknown until enough kernels of the kind are here.
     """
     return [
         {
@@ -28,18 +30,94 @@ def neighbours(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
             "bound": o.bound,
             "body_us": round(o.body_us, 1),
             "family": o.family,
+            "kind": o.kind,
             "error_pct": round(_error(o), 1),
         }
         for o in outcomes
-        if o.error_pct is not None and not o.relative and not o.unknown
+        if o.error_pct is not None and not o.relative and (not o.unknown or o.kind in kinds.SPECIAL)
     ]
+
+
+def by_kind(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
+    """Return the figures of each kind of kernel as if the kind had never been seen, a dict a kind.
+
+    Errors in percent: `median`, `p90` and `mape` by constants that do not know the kind
+    (kinds.never_seen), `seen_median` by those of today. Records of one family count as one.
+    `bands`: of how many records the error is told, and `within`: how many lie inside, where the
+    bands come from kernels of other kinds alone; special kinds are told nothing then.
+    """
+    some = [o for o in outcomes if o.error_pct is not None]
+    near = neighbours(some)
+    out = []
+    for kind in kinds.KINDS:
+        mine = [o for o in some if o.kind == kind]
+        if not mine:
+            continue
+        count = Counter(o.family for o in mine)
+        weight = np.array([1 / count[o.family] for o in mine])
+        blind = np.array(
+            [abs(o.error_pct or 0.0 if o.blind_pct is None else o.blind_pct) for o in mine]
+        )
+        others = [n for n in near if n["kind"] != kind]
+        told = [
+            (o, band.pct)
+            for o in mine
+            if not o.relative
+            and (band := expected(others, o.target, o.bound, o.body_us, o.kind)) is not None
+        ]
+        pairs = order(mine)
+        out.append(
+            {
+                "kind": kind,
+                "records": len(mine),
+                "families": len(count),
+                "median": _weighted(blind, weight, 0.5),
+                "p90": _weighted(blind, weight, 0.9),
+                "mape": round(float(np.average(blind, weights=weight)), 1),
+                "seen_median": _weighted(
+                    np.array([abs(o.error_pct or 0.0) for o in mine]), weight, 0.5
+                ),
+                "pairs": pairs["pairs"],
+                "pairs_right": pairs["pairs_right"],
+                "bands": len(told),
+                "within": sum(abs(o.error_pct or 0.0) <= pct for o, pct in told),
+            }
+        )
+    return out
+
+
+def kind_lines(facts: Iterable[dict[str, Any]]) -> list[str]:
+    """Return the table of kinds as Markdown."""
+    return [
+        "| kind, left out | records | families | median % | 90th percentile % | mean % | "
+        "median % with the kind | pairs right | inside bands of other kinds |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *(
+            f"| {f['kind']} | {f['records']} | {f['families']} | {f['median']} | {f['p90']} | "
+            f"{f['mape']} | {f['seen_median']} | "
+            + (f"{f['pairs_right']} of {f['pairs']}" if f["pairs"] else "-")
+            + " | "
+            + (f"{f['within']} of {f['bands']}" if f["bands"] else "error unknown")
+            + " |"
+            for f in facts
+        ),
+    ]
+
+
+def _weighted(values: np.ndarray, weight: np.ndarray, share: float) -> float:
+    """Return the smallest value that reaches a share of the weight, with one digit."""
+    by_value = np.argsort(values)
+    reach = np.cumsum(weight[by_value]) / weight.sum()
+    return round(
+        float(values[by_value[min(int(np.searchsorted(reach, share)), len(values) - 1)]]), 1
+    )
 
 
 def _error(o: Outcome) -> float:
     return abs(o.error_pct or 0.0 if o.across_pct is None else o.across_pct)
 
 
-def held(outcomes: Iterable[Outcome]) -> dict[str, Any]:
+def hit_rates(outcomes: Iterable[Outcome]) -> dict[str, Any]:
     """Return how often bands hold: for records, for families alike, and for pairs of variants.
 
     Pairs (that were measured to differ by more than CLEAR) are `apart` if their predictions differ
@@ -52,7 +130,7 @@ def held(outcomes: Iterable[Outcome]) -> dict[str, Any]:
         for o in some
         if (
             told := expected(
-                (n for n in near if n["family"] != o.family), o.target, o.bound, o.body_us
+                (n for n in near if n["family"] != o.family), o.target, o.bound, o.body_us, o.kind
             )
         )
         is not None

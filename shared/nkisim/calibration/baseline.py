@@ -32,6 +32,7 @@ def write(path: Path, outcomes: list[Outcome], twins: Iterable[Outcome]) -> None
         "skipped": facts["skipped"],
         "median_error_pct": round(facts["median_error_pct"], 1),
         "p90_error_pct": round(facts["p90_error_pct"], 1),
+        "mean_error_pct": round(facts["mean_error_pct"], 1),
         "across": rounded(facts["across"]),
         "order": facts["order"],
         "files": [rounded(f) for f in facts["files"]],
@@ -39,7 +40,8 @@ def write(path: Path, outcomes: list[Outcome], twins: Iterable[Outcome]) -> None
         "predicted_us": _us(outcomes, "predicted_us"),
         "across_us": _us(outcomes, "across_us"),
         "twins_us": _us(twins, "predicted_us"),
-        "bands": bands.held(outcomes),
+        "bands": bands.hit_rates(outcomes),
+        "kinds": bands.by_kind(outcomes),
         "neighbours": bands.neighbours(outcomes),
         "instructions": sorted(
             {
@@ -69,15 +71,16 @@ def page(facts: dict[str, Any]) -> str:
 
     out = [
         f"{facts['compared']} records compared, {facts['skipped']} skipped; |error|: median "
-        f"{facts['median_error_pct']} %, 90th percentile {facts['p90_error_pct']} %. Of "
+        f"{facts['median_error_pct']} %, 90th percentile {facts['p90_error_pct']} %, mean "
+        f"{facts['mean_error_pct']} %. Of "
         f"{told['pairs']} pairs of variants that differ by more than {100 * CLEAR:.0f} %, "
         f"{100 * told['pairs_right'] / told['pairs']:.0f} % are told apart rightly; the best "
         f"variant (within {100 * CLEAR:.0f} %) of {told['best_right']} families of "
         f"{told['families']}.",
         "",
-        "| records | constants | number | median % | 90th percentile % | pairs right | "
+        "| records | constants | number | median % | 90th percentile % | mean % | pairs right | "
         "best right |",
-        "|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|",
     ]
     every = [(f"`{f['file']}`", f, f["across"]) for f in facts["files"]]
     every.append(
@@ -86,7 +89,7 @@ def page(facts: dict[str, Any]) -> str:
             {
                 **told,
                 "records": facts["compared"],
-                **{k: facts[k] for k in ("median_error_pct", "p90_error_pct")},
+                **{k: facts[k] for k in ("median_error_pct", "p90_error_pct", "mean_error_pct")},
             },
             across,
         )
@@ -96,7 +99,8 @@ def page(facts: dict[str, Any]) -> str:
             if f:
                 out.append(
                     f"| {name} | {what} | {f['records']} | {f['median_error_pct']} | "
-                    f"{f['p90_error_pct']} | {rate(f['pairs_right'], f['pairs'])} | "
+                    f"{f['p90_error_pct']} | {f['mean_error_pct']} | "
+                    f"{rate(f['pairs_right'], f['pairs'])} | "
                     f"{rate(f['best_right'], f['families'])} |"
                 )
     told = facts["bands"]
@@ -109,6 +113,14 @@ def page(facts: dict[str, Any]) -> str:
         f"more than their band {rate(told['apart_right'], told['apart'])} are told apart "
         f"rightly, of the others {rate(told['alike_right'], told['alike'])}.",
     ]
+    if facts.get("kinds"):
+        out += [
+            "",
+            "Each kind of kernel as if it had never been seen: by constants that do not know it, "
+            "and told the errors of other kinds. Records of one family count as one.",
+            "",
+            *bands.kind_lines(facts["kinds"]),
+        ]
     out += ["", "| family | records | median error % | worst error % |", "|---|---|---|---|"]
     out += [
         f"| {f['family']} | {f['records']} | {f['median_error_pct']} | {f['worst_error_pct']} |"

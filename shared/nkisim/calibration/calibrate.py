@@ -23,13 +23,14 @@ from ..chip import hw
 from ..chip.core import NeuronCore
 from ..errors import NkiError
 from ..simulation.error_bands import calibration, shares
+from ..simulation.kinds import kind_of, never_seen
 from ..simulation.prediction import Profile, profile
 from ..timing import compiler as compiling
-from ..tuning.sweep import MOST_JOBS
-from . import fit, records
+from ..tuning.workers import MOST_JOBS
+from . import bands, fit, records
 from .baseline import write, write_page
 from .outcomes import Outcome, counter_lines, lines, report, skipped_lines
-from .points import Launch, beside_us
+from .points import Launch, overhead_us
 from .records import METRICS, Record, Skipped
 
 
@@ -97,13 +98,22 @@ def compare(
     )
     begin = time.perf_counter()
     try:
-        us = across = 0.0
+        us = across = blind = 0.0
         other = unseen(record)
         for part in record.parts or (record,):  # launches whose times add up
             prof = predict(part, sources, cache, compiler)
             us += float(getattr(prof, METRICS[record.metric]))
             if other is not None:
-                across += Launch.of(prof).body_us(other) + beside_us(record.metric, other)
+                across += Launch.of(prof).body_us(other) + overhead_us(record.metric, other)
+            kind = kind_of(
+                prof.schedule, prof.hw, prof.descriptors == "dge", prof.bound, prof.cores
+            )
+            core = never_seen(kind, prof.hw)
+            blind += (
+                float(getattr(prof, METRICS[record.metric]))
+                if core is prof.hw
+                else Launch.of(prof).body_us(core) + overhead_us(record.metric, core)
+            )
     except Skipped as exc:
         out.skipped = str(exc)
     except Exception as exc:  # other people's code: it can fail in any way
@@ -112,6 +122,8 @@ def compare(
     else:
         out.predicted_us = us
         out.error_pct = 100.0 * (us / record.value_us - 1.0)
+        out.kind, out.blind_us = kind, blind
+        out.blind_pct = 100.0 * (blind / record.value_us - 1.0)
         if other is not None:
             out.across_us, out.across_pct = across, 100.0 * (across / record.value_us - 1.0)
         out.bound, out.instructions, out.body_us = prof.bound, len(prof.trace), prof.body_us
@@ -184,10 +196,10 @@ def explain(record: Record, prof: Profile) -> list[str]:
     return out
 
 
-def command(argv: list[str]) -> int:
-    """Compare the latency model with published measurements."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of calibrate."""
     parser = argparse.ArgumentParser(
-        prog="python -m nkisim calibrate",
+        prog="nkisim calibrate",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -262,7 +274,12 @@ def command(argv: list[str]) -> int:
         help="with --fit: leave out kernels of more instructions than this (default: %(default)s)",
     )
     parser.add_argument("--constants", metavar="NAMES", help="with --fit: only these, with commas")
-    options = parser.parse_args(argv)
+    return parser
+
+
+def command(argv: list[str]) -> int:
+    """Compare the latency model with published measurements."""
+    options = parser().parse_args(argv)
     if options.sources and not Path(options.sources).is_dir():
         print(f"nkisim calibrate: --sources: there is no folder {options.sources}", file=sys.stderr)
         return 2
@@ -313,6 +330,8 @@ def command(argv: list[str]) -> int:
     _progress("")
     outcomes, twins = every[: len(wanted)], every[len(wanted) :]
     text = counter_lines(outcomes) if options.counters else lines(outcomes, twins)
+    if not options.counters:
+        text += ["", *bands.kind_lines(bands.by_kind(outcomes))]
     print(json.dumps(report(outcomes, twins), indent=1) if options.json else "\n".join(text))
     if options.sources or options.counters:  # the tables say why, among hundreds of lines
         sys.stdout.flush()
@@ -332,7 +351,7 @@ def _compared(
 ) -> Iterator[Outcome]:
     """Yield the outcomes of records, in their order; those of one source in one process."""
     some = [list(g) for _, g in groupby(jobs, key=lambda job: (job[0].source, job[1]))]
-    mine = partial(_some, on=on, unseen=unseen)
+    mine = partial(_compare_all, on=on, unseen=unseen)
     if processes < 2:
         for group in some:
             yield from mine(group)
@@ -342,7 +361,7 @@ def _compared(
             yield from outcomes
 
 
-def _some(
+def _compare_all(
     jobs: list[tuple[Record, Path | None]], on: Iterable[str] | None, unseen: Callable
 ) -> list[Outcome]:
     cache: dict[str, Profile] = {}

@@ -37,6 +37,9 @@ class Outcome:
     shares: dict[str, float] = field(default_factory=dict)  # of its time, by instruction
     seconds: float = 0.0  # of our own time
     body_us: float = 0.0
+    kind: str = ""  # which mechanism decides its time (simulation/kinds.py)
+    blind_us: float | None = None  # predicted by constants that do not know the kind
+    blind_pct: float | None = None
     relative: bool = False  # only ratios within the family count: its error is that
     ranked: bool = True
     file: str = ""  # of the records
@@ -58,6 +61,9 @@ def level(outcomes: Iterable[Outcome]) -> None:
         if all(o.across_us is not None for o in mine):
             for o, error in zip(mine, _levelled(mine, [o.across_us for o in mine])):
                 o.across_pct = error
+        some = [o.predicted_us if o.blind_us is None else o.blind_us for o in mine]
+        for o, error in zip(mine, _levelled(mine, some)):
+            o.blind_pct = error
 
 
 def _levelled(mine: list[Outcome], predicted: list[float | None]) -> list[float]:
@@ -105,8 +111,11 @@ def order(outcomes: Iterable[Outcome], unseen: bool = False) -> dict[str, int]:
 
 
 def figures(outcomes: Iterable[Outcome], unseen: bool = False) -> dict[str, Any] | None:
-    """Return records, median and 90th percentile of |error| in percent, and the order of variants;
-    `unseen`: by constants that were fitted without the family. None if there is no prediction."""
+    """Return records, median, 90th percentile and mean of |error| in percent, and the order of
+    variants. None if there is no prediction.
+
+    `unseen`: by constants that were fitted without the family.
+    """
     some = list(outcomes)
     errors = [abs(e) for o in some if (e := o.across_pct if unseen else o.error_pct) is not None]
     if not errors:
@@ -115,6 +124,7 @@ def figures(outcomes: Iterable[Outcome], unseen: bool = False) -> dict[str, Any]
         "records": len(errors),
         "median_error_pct": float(np.median(errors)),
         "p90_error_pct": float(np.percentile(errors, 90)),
+        "mean_error_pct": float(np.mean(errors)),
         **order(some, unseen),
     }
 
@@ -199,6 +209,7 @@ def report(outcomes: list[Outcome], twins: Iterable[Outcome] = ()) -> dict[str, 
         "skipped": len(outcomes) - len(errors),
         "median_error_pct": float(np.median(errors)) if errors else None,
         "p90_error_pct": float(np.percentile(errors, 90)) if errors else None,
+        "mean_error_pct": float(np.mean(errors)) if errors else None,
         "across": figures(outcomes, unseen=True),
         "order": order(outcomes),
         "files": by_file(outcomes),
@@ -231,7 +242,7 @@ def lines(outcomes: list[Outcome], twins: list[Outcome] | None = None) -> list[s
         out.append(
             f"{facts['compared']} records compared, {facts['skipped']} skipped; |error|: "
             f"median {facts['median_error_pct']:.1f} %, "
-            f"90th percentile {facts['p90_error_pct']:.1f} %"
+            f"90th percentile {facts['p90_error_pct']:.1f} %, mean {facts['mean_error_pct']:.1f} %"
         )
     else:
         out.append(f"nothing was compared: {facts['skipped']} records skipped")

@@ -48,11 +48,11 @@ class Launch:
     def body_us(self, core: NeuronCore) -> float:
         """Return the body of the same instructions, engines and tiles with these constants."""
         works, transfers = self.costs(core)
-        deps = self.plan.deps
-        if "late-loads" in self.on:
-            deps = replace(
-                deps, leads=prefetch.leads(deps, self.plan.trace.op_specs, works, transfers, core)
-            )
+        specs = self.plan.trace.op_specs
+        deps = replace(
+            self.plan.deps,
+            leads=prefetch.waits(self.plan.deps, specs, works, transfers, core, self.on),
+        )
         times = events.run(
             deps,
             self.queues,
@@ -66,7 +66,7 @@ class Launch:
         return float((np.array(times.seen) - hop[self.plan.deps.spec]).max() - min(times.issue))
 
 
-def beside_us(metric: str, core: NeuronCore) -> float:
+def overhead_us(metric: str, core: NeuronCore) -> float:
     """Return what a metric counts beside the body."""
     return {"nc_latency": core.timing.launch_us, "profile_total": core.timing.profile_us}.get(
         metric, 0.0
@@ -90,7 +90,7 @@ class Point:
     def predict(self, core: NeuronCore) -> float:
         """Return the record's metric in us, as the model with these constants predicts it."""
         return sum(
-            self._body(x, n, core) + beside_us(self.record.metric, core)
+            self._body(x, n, core) + overhead_us(self.record.metric, core)
             for n, x in enumerate(self.launches)
         )
 
@@ -115,6 +115,8 @@ class Point:
             t.pe_full_share,
             t.pe_half_share,
             t.pe_share_spread,
+            t.swdge_issue_us,
+            t.swdge_row_us,
             *((t.dge_issue_us, t.dge_row_us) if one.dge else ()),
         )
         if not any(x is not None for x in one.plan.transfers):

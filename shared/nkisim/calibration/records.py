@@ -85,7 +85,12 @@ class Record:
 
 
 #: the files of records that nkisim carries
-CARRIED = ("measurements.json", "measurements-2.json", "measurements-nki.json")
+CARRIED = (
+    "measurements.json",
+    "measurements-2.json",
+    "measurements-nki.json",
+    "measurements-3.json",
+)
 
 
 def load(path: str | None = None) -> list[Record]:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..chip import dtypes
 from ..chip.memory import HBM, NEVER, contiguous_strides
 from ..errors import NkiError, Where, defined_at, fail
 from ..errors.frames import is_ours
-from ..machine import allocate, operand_errors
+from ..machine import allocate, operand_errors, unwritten
 from ..machine.interface import Machine
 from ..machine.tensor import Tensor
 from ..trace.written import written
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 #: The annotation of a parameter that is written, as text or as the name of its type.
 _MUTABLE = re.compile(r"\bmutable(_tensor)?\b")
+
+
+#: letters of an argument's value that a profile shows
+LONGEST_VALUE = 60
 
 
 @dataclass(frozen=True)
@@ -37,20 +42,20 @@ class TensorSpec:
     dtype: np.dtype
 
 
-def _is_torch(x: Any) -> bool:
-    return type(x).__module__.split(".")[0] == "torch" and hasattr(x, "detach")
+def _is_torch(value: Any) -> bool:
+    return type(value).__module__.split(".")[0] == "torch" and hasattr(value, "detach")
 
 
-def _from_torch(x: Any) -> np.ndarray:
+def _from_torch(tensor: Any) -> np.ndarray:
     """Return a torch tensor as an array; bfloat16 by way of its bits."""
-    x = x.detach().cpu().contiguous()
-    if str(x.dtype) == "torch.bfloat16":
+    tensor = tensor.detach().cpu().contiguous()
+    if str(tensor.dtype) == "torch.bfloat16":
         import ml_dtypes
         import torch
 
-        bits: np.ndarray[Any, Any] = x.view(torch.int16).numpy()
+        bits: np.ndarray[Any, Any] = tensor.view(torch.int16).numpy()
         return bits.view(ml_dtypes.bfloat16)
-    values: np.ndarray[Any, Any] = x.numpy()
+    values: np.ndarray[Any, Any] = tensor.numpy()
     return values
 
 
@@ -87,6 +92,27 @@ class Arguments:
         """Return whether the kernel has written into an argument, where that makes it an output."""
         return self.kernel.inputs_mutable and any(
             written(self.m.trace, t) for _, _, t, _ in self.inputs
+        )
+
+    def called(self, given: list[tuple[str, Any]]) -> tuple[dict[str, Any], ...]:
+        """Return the call, ready for JSON: name, storage, shape and dtype of each array, then name
+        and value of what is a number, a text or None."""
+        arrays = [
+            {
+                "name": name,
+                "storage": t.storage.id,
+                "shape": list(array.shape),
+                "dtype": dtypes.name(array.dtype),
+            }
+            for name, array, t, _ in self.inputs
+        ]
+        return (
+            *arrays,
+            *(
+                {"name": name, "value": value if value is None else str(value)[:LONGEST_VALUE]}
+                for name, value in given
+                if value is None or isinstance(value, (bool, int, float, str))
+            ),
         )
 
     def convert(self, value: Any, name: str) -> Any:
@@ -182,93 +208,96 @@ class Results:
         self.returned: list[Tensor] = []
         self._kept = {t.storage.id for _, _, t, _ in args.inputs}  # their bytes are the caller's
 
-    def _array_of(self, x: Tensor) -> np.ndarray:
+    def _array_of(self, tensor: Tensor) -> np.ndarray:
         """Return an output's elements: its own bytes, which nothing else uses any more."""
-        a = x.np
-        if x.storage.id in self._kept or not a.flags.c_contiguous:
+        a = tensor.np
+        if tensor.storage.id in self._kept or not a.flags.c_contiguous:
             return np.array(a, order="C")
-        self._kept.add(x.storage.id)
+        self._kept.add(tensor.storage.id)
         return a
 
-    def convert(self, x: Any, what: str) -> Any:
+    def convert(self, value: Any, what: str) -> Any:
         """Return an output, or several, as arrays, after checking that they are outputs."""
         m, kernel = self.m, self.kernel
-        if isinstance(x, (tuple, list)):
-            return type(x)(self.convert(v, f"{what}[{i}]") for i, v in enumerate(x))
-        if isinstance(x, dict):
-            return {k: self.convert(v, f"{what}[{k!r}]") for k, v in x.items()}
-        x = kernel.leave(x)
-        if not isinstance(x, Tensor):
-            operand_errors.not_of_nki(x, what)
+        if isinstance(value, (tuple, list)):
+            return type(value)(self.convert(v, f"{what}[{i}]") for i, v in enumerate(value))
+        if isinstance(value, dict):
+            return {k: self.convert(v, f"{what}[{k!r}]") for k, v in value.items()}
+        value = kernel.leave(value)
+        if not isinstance(value, Tensor):
+            operand_errors.not_of_nki(value, what)
             raise fail(
                 "NKI-O02",
                 f"{kernel.__name__} returns something that is not a tensor",
-                given=f"{what} is {type(x).__name__}",
+                given=f"{what} is {type(value).__name__}",
                 limit="HBM tensors",
                 where=place_of(kernel),
             )
-        if x.m is not m:
+        if value.m is not m:
             raise fail(
                 "NKI-O02",
                 f"{kernel.__name__} returns a tensor of another launch",
-                given=f"{what}: {x!r}",
+                given=f"{what}: {value!r}",
                 limit="outputs of this launch",
                 where=place_of(kernel),
                 hint="make the output in the kernel each time: "
                 "tensors end with the launch that made them",
             )
-        if x.memory is not HBM and kernel.mode == "simulation":
+        if value.memory is not HBM and kernel.mode == "simulation":
             m.find(
                 "NKI-O02",
                 "warning",
-                f"{what} is returned from {x.memory.upper()}; on hardware "
+                f"{what} is returned from {value.memory.upper()}; on hardware "
                 "outputs are HBM tensors, so this kernel can only be simulated",
             )
             if not m.compute:
                 return None
-            m.undefined.check_output(x, what)
-            m.overflow.check_output(x)
-            return np.array(x.np, order="C")
-        if x.memory is not HBM:
+            m.undefined.check_output(value, what)
+            m.overflow.check_output(value)
+            return np.array(value.np, order="C")
+        if value.memory is not HBM:
             raise fail(
                 "NKI-O02",
                 f"{kernel.__name__} returns a tensor on chip",
-                given=f"{what}: {x!r}",
+                given=f"{what}: {value!r}",
                 limit="outputs are HBM tensors",
                 where=place_of(kernel),
                 hint="store it: nl.store(out, value=tile), with out in nl.shared_hbm",
                 nki_hint="out = nl.ndarray(shape, dtype=..., buffer=nl.shared_hbm); "
                 "nisa.dma_copy(dst=out, src=tile); return out",
             )
-        self.returned.append(x)
-        m.check_bounds(x)
-        st = x.storage
+        self.returned.append(value)
+        m.check_bounds(value)
+        st = value.storage
         assert st is not None
-        self._check_made(x, what)
-        if st.init == NEVER and (m.compute or not written(m.trace, x)):
+        self._check_made(value, what)
+        if st.init == NEVER and (m.compute or not written(m.trace, value)):
             made = m.trace.where(st.where)
             raise fail(
                 "NKI-O03",
                 f"an output of {kernel.__name__} is never written",
-                given=f"{what}: {x!r}" + (f", created at {made}" if made else ""),
+                given=f"{what}: {value!r}" + (f", created at {made}" if made else ""),
                 where=made or place_of(kernel),
                 hint=f"nl.store(out[...], value=tile). {_IN_A_LOOP}",
                 nki_hint=f"nisa.dma_copy(dst=out, src=tile). {_IN_A_LOOP}",
             )
-        if not m.compute:  # nothing knows which elements were written
+        if not m.compute:
+            bad = unwritten.never_stored(m, value) if m.settings.checks else None
+            if bad is not None:
+                m.undefined.never_stored(value, what, bad)
             return None
-        m.undefined.check_output(x, what)
-        m.overflow.check_output(x)
-        a = self._array_of(x)
+        m.undefined.check_output(value, what)
+        m.overflow.check_output(value)
+        a = self._array_of(value)
         return _to_torch(a) if self.args.torch else _to_jax(a) if self.args.jax else a
 
-    def _check_made(self, x: Tensor, what: str) -> None:
+    def _check_made(self, tensor: Tensor, what: str) -> None:
         """Raise NKI-O08 unless an output is a whole tensor that this launch may hand back.
 
         A launch hands back memory, not a view: elements in another order, or a part of them, are
         a copy, which the kernel has to make.
         """
-        st, name = x.storage, self.kernel.__name__
+        st, name = tensor.storage, self.kernel.__name__
         source = next((arg for arg in self.args.inputs if arg[2].storage is st), None)
         if source is not None and not (
             source[3] or self.kernel.inputs_mutable and written(self.m.trace, source[2])
@@ -276,7 +305,7 @@ class Results:
             raise fail(
                 "NKI-O08",
                 f"{name} returns its argument {source[0]}, which it has not written",
-                given=f"{what}: {x!r}",
+                given=f"{what}: {tensor!r}",
                 limit="outputs are tensors that the kernel creates and writes",
                 where=place_of(self.kernel),
                 hint=_OWN_OUTPUT,
@@ -286,22 +315,24 @@ class Results:
             raise fail(
                 "NKI-O08",
                 f"{name} returns a constant",
-                given=f"{what}: {x!r}",
+                given=f"{what}: {tensor!r}",
                 limit="outputs are tensors that the kernel creates and writes",
                 where=place_of(self.kernel),
                 hint=_OWN_OUTPUT,
                 nki_hint=_OWN_OUTPUT_NKI,
             )
-        whole = x.offset == 0 and x.size * x.itemsize == st.nbytes
-        order = contiguous_strides(x.shape, x.itemsize)
-        in_order = all(n == 1 or s == step for n, s, step in zip(x.shape, x.strides, order))
+        whole = tensor.offset == 0 and tensor.size * tensor.itemsize == st.nbytes
+        order = contiguous_strides(tensor.shape, tensor.itemsize)
+        in_order = all(
+            n == 1 or s == step for n, s, step in zip(tensor.shape, tensor.strides, order)
+        )
         if not (whole and in_order):
             what = "in another order" if whole else "a part of a tensor"
             raise fail(
                 "NKI-O08",
                 f"{name} returns a view: " + ("its elements " if whole else "") + what,
-                given=f"{what}: shape {x.shape}, strides of "
-                f"{tuple(s // x.itemsize for s in x.strides)} elements, over "
+                given=f"{what}: shape {tensor.shape}, strides of "
+                f"{tuple(s // tensor.itemsize for s in tensor.strides)} elements, over "
                 f"{st.nbytes} bytes",
                 limit="an output is a whole tensor, with its elements in the order in which "
                 "they lie in memory",

@@ -8,6 +8,7 @@ import inspect
 import os
 import pickle
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,13 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from .. import course
 from ..checks import clean
 from ..checks import strictness as strict
 from ..checks.capacity import check_capacity, check_placed
 from ..checks.execution import Execution
 from ..checks.finding import Finding
 from ..checks.hazards import check_loops, may_meet
-from ..checks.ignore import kept
+from ..checks.ignore import without_ignored
 from ..checks.inputs import unread_inputs
 from ..checks.overlaps import check_overlaps
 from ..checks.races import between_waits
@@ -32,10 +34,11 @@ from ..chip import dtypes, hw, pages
 from ..dialect import BETA1, Dialect
 from ..errors import DIALECT, NkiError, fail, find_where, in_user_code, trim, uncaught
 from ..isa import lower, registers
-from ..lazy.async_matmul import beside
+from ..lazy.async_matmul import matmul_pool
 from ..lazy.products import Products
 from ..lint import level
 from ..loops import pyrange
+from ..machine import regroupings
 from ..machine.context import NeedsValues, current
 from ..machine.cores import Cores
 from ..machine.grid import grid_sizes
@@ -64,6 +67,8 @@ class Run:
     trace: Trace
     target: str
     machine: Machine
+    #: the call: of each array its name, storage, shape and dtype; of what else, name and value
+    arguments: tuple[dict[str, Any], ...] = ()
 
     def _sum(self, what: str) -> int:
         return sum(
@@ -104,7 +109,6 @@ class Kernel:
 
     __name__: str  # of the function
     dialect: Dialect = BETA1
-    default_target: str | None = None
     together = False  # the instances of the grid are cores that run at once
     inputs_mutable = False  # a kernel may write into any of its arguments
 
@@ -157,12 +161,16 @@ class Kernel:
             found = None
         if found is self:
             return self.__qualname__
-        if isinstance(found, Kernel) and found.func is self.func:  # kernel[2], for one
+        function = getattr(self.func, "__func__", self.func)
+        if isinstance(found, Kernel) and found.func is function:  # kernel[2], for one
             changed = {
                 k: v
                 for k, v in self.__dict__.items()
                 if k not in found.__dict__ or found.__dict__[k] is not v
             }
+            if function is not self.func:  # a method, which goes with its object
+                del changed["func"]
+                return _bound, (found, self.func.__self__, changed)  # type: ignore[attr-defined]
             return _changed, (found, changed)
         raise pickle.PicklingError(
             f"kernel {self.__name__} cannot be pickled: {self.__dict__.get('__module__')} has no "
@@ -199,11 +207,20 @@ class Kernel:
             m.core.depth -= 1
 
     def core(self, target: str | None) -> hw.NeuronCore:
-        """Return what is simulated: as asked, as the environment says, or the dialect's default."""
-        chosen = target or self.target
-        if chosen is None and not os.environ.get(hw.TARGET_VARIABLE):
-            chosen = self.default_target
-        return hw.get(chosen)
+        """Return what is simulated: as asked, as the environment says, or as the course does."""
+        return hw.get(self.chosen(target)[0])
+
+    def chosen(self, target: str | None) -> tuple[str, str]:
+        """Return (generation, who decided): an explicit target decides, then the course."""
+        explicit = target or self.target
+        variable = os.environ.get(hw.TARGET_VARIABLE)
+        if not explicit and not variable:
+            return course.target_of(self.dialect.name)
+        name = hw.get(explicit).name  # of None: as the variable says
+        why = "as asked" if explicit else hw.TARGET_VARIABLE
+        if course.flag_target == (explicit or variable):
+            why = "--target"
+        return name, why + course.instead(name, self.dialect.name)
 
     def enter(self, t: Tensor, name: str, shared: bool) -> Any:
         """Return an argument as kernels of the dialect hold it."""
@@ -213,9 +230,9 @@ class Kernel:
         """Return an argument without elements as kernels hold it, None if they cannot."""
         return None
 
-    def leave(self, x: Any) -> Any:
+    def leave(self, value: Any) -> Any:
         """Return what a kernel returns as the machine's tensor."""
-        return x
+        return value
 
     def launched(self) -> Kernel:
         """Return the kernel as the environment has it launched."""
@@ -226,6 +243,11 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<nki kernel {getattr(self, '__name__', '?')}>"
+
+
+def _bound(kernel: Kernel, instance: Any, changed: dict[str, Any]) -> Kernel:
+    """Return a kernel bound to an object, with some attributes that are others."""
+    return _changed(kernel.__get__(instance), changed)
 
 
 def _changed(kernel: Kernel, changes: dict[str, Any]) -> Kernel:
@@ -295,6 +317,12 @@ def _as_called(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[str]:
 # -- launching -----------------------------------------------------------------------------------
 
 
+#: called with the name and the run of each kernel that has run to its end
+OBSERVERS: list[Callable[[str, Run], None]] = []
+#: when the kernels that run now began (time.monotonic), the outermost one first
+RUNNING: list[float] = []
+
+
 def launch(
     kernel: Any,
     args: tuple[Any, ...],
@@ -315,6 +343,7 @@ def launch(
     while isinstance(kernel, functools.partial):
         args, kwargs = (*kernel.args, *args), {**kernel.keywords, **kwargs}
         kernel = kernel.func
+    RUNNING.append(time.monotonic())
     try:
         with pages.busy():
             return _launch(
@@ -325,8 +354,10 @@ def launch(
         run.outputs = None
         return run
     except Exception as exc:
-        uncaught.watch()
+        uncaught.install_hook()
         raise in_user_code(exc)  # noqa: B904 (it is the same, or has its own context)
+    finally:
+        RUNNING.pop()
 
 
 def _launch(
@@ -340,7 +371,7 @@ def _launch(
 ) -> Run:
     kernel = kernel.launched()
     core, strictness = kernel.core(target), strict.requested()
-    banner.announce(core.name)
+    banner.announce(core.name, kernel.chosen(target)[1])
     settings = Settings(
         compute,
         checks=strictness != strict.OFF,
@@ -362,17 +393,18 @@ def _launch(
             collector.paused(),
             m.overflow.errstate(),
             dtypes.precision(),
-            beside(compute) as m.products.matmul_pool,
+            matmul_pool(compute) as m.products.matmul_pool,
         ):
             result = pyrange.known_to(kernel.func)(_run_instances)(m, kernel, tensors, named)
             kernel.ended(m)
             registers.ended(m)
+            regroupings.ended(m)
             m.products.start()
-            error, said, unread = _looked_through(m, kernel, box)  # while products are computed
+            error, said, unread = _run_checks(m, kernel, box)  # while products are computed
             m.catch_up()  # nothing has read them: a kernel may return PSUM itself
             m.findings += said
     except Exception as exc:
-        _until_it_broke(m, exc)
+        _report_before_error(m, exc)
         told = no_tensor(exc, kernel, [*zip(names, tensors), *named.items()])
         if told is not None:
             raise told.with_traceback(exc.__traceback__) from None
@@ -382,63 +414,67 @@ def _launch(
         current.reset(token)
         DIALECT.reset(spoken)
     if error is not None:
-        _until_it_broke(m, error)
+        _report_before_error(m, error)
         raise error
     spoken = DIALECT.set(m.dialect)
     try:
-        handed = outputs(m, kernel, box, result)  # of nothing, no time is predicted either
-        handed = handed if compute else None
+        returned = outputs(m, kernel, box, result)  # of nothing, no time is predicted either
+        returned = returned if compute else None
         m.overflow.report(array for _, array, _, mutable in box.inputs if not mutable)
     finally:
         DIALECT.reset(spoken)
     if all(f.severity == "note" for f in m.findings):
         m.findings += unread
-    findings = kept(m.findings) if m.settings.checks else []
+    findings = without_ignored(m.findings) if m.settings.checks else []
     if strictness == strict.STRICT and (error := strict.as_error(findings)) is not None:
-        _until_it_broke(m, error)
+        _report_before_error(m, error)
         raise error
-    _let_go(m)
-    run = Run(handed, findings, m.trace, core.name, m)
-    if _watchers:
-        _watchers[-1].append(run.findings)
+    _release(m)
+    run = Run(
+        returned, findings, m.trace, core.name, m, box.called([*zip(names, args), *kwargs.items()])
+    )
+    if _collectors:
+        _collectors[-1].append(run.findings)
+    for observe in OBSERVERS:
+        observe(getattr(kernel, "__name__", "kernel"), run)
     return run
 
 
-def _looked_through(
+def _run_checks(
     m: Machine, kernel: Kernel, box: Arguments
 ) -> tuple[NkiError | None, list[Finding], list[Finding]]:
     """Return the error and the findings of the passes over the record, and of those what is of
     interest where nothing worse is found."""
     if not m.settings.checks:
         return None, [], []
-    inputs, x = [(name, t) for name, _, t, _ in box.inputs], _execution(m)
-    look = (
-        clean.look_of(x, (t for _, t in inputs))
+    inputs, run = [(name, t) for name, _, t, _ in box.inputs], _execution(m)
+    key = (
+        clean.record_key(run, (t for _, t in inputs))
         if not m.findings and m.launch.cores is None
         else None
     )
-    if look is not None and clean.is_clean(look):
+    if key is not None and clean.is_clean(key):
         return None, [], []
     before, error = len(m.findings), None
     if m.launch.cores is None:
-        error = check_loops(x)
+        error = check_loops(run)
     else:
-        _races(x)
-    check_overlaps(x)
+        _races(run)
+    check_overlaps(run)
     if error is None:
-        check_unused(x)
+        check_unused(run)
     unread = []
     if m.compute:  # a profile counts what does not fit as it schedules
-        check_capacity(x)
-        check_placed(x)
+        check_capacity(run)
+        check_placed(run)
         if not m.dialect.sums_are_states:  # else it is said as it is issued
-            check_sums(x)
+            check_sums(run)
         if error is None and all(f.severity == "note" for f in m.findings):
-            unread = unread_inputs(x, inputs, place_of(kernel))
+            unread = unread_inputs(run, inputs, place_of(kernel))
     said = m.findings[before:]
     del m.findings[before:]
-    if look is not None and error is None and not said and not unread:
-        clean.remember(look)
+    if key is not None and error is None and not said and not unread:
+        clean.remember(key)
     return error, said, unread
 
 
@@ -460,7 +496,7 @@ def _execution(m: Machine) -> Execution:
     )
 
 
-def _let_go(m: Machine) -> None:
+def _release(m: Machine) -> None:
     """Keep the record of a launch, and nothing of what only its kernel needs: the next one uses
     that memory, without a garbage collector that would have to find it."""
     m.products = Products()
@@ -475,40 +511,40 @@ def _let_go(m: Machine) -> None:
         used.clear()
 
 
-def _races(x: Execution) -> None:
+def _races(run: Execution) -> None:
     """Report what two cores do to the same bytes of HBM without waiting for each other."""
-    kinds = x.trace.loop_kind
+    kinds = run.trace.loop_kind
     kinds[:] = ["grid" if kind == "cores" else kind for kind in kinds]
-    error = check_loops(x, between_waits(x.trace, x.cores.nodes))
+    error = check_loops(run, between_waits(run.trace, run.cores.nodes))
     if error is not None:
-        x.findings.append(
+        run.findings.append(
             Finding(error.id, "warning", f"{error.what}. {error.hint}", error.where, None)
         )
 
 
-def _until_it_broke(m: Machine, error: Exception) -> None:
+def _report_before_error(m: Machine, error: Exception) -> None:
     """Give the findings of a run that an error has ended to whoever watches.
 
     What was found in the line of the error the error says itself.
     """
     where = getattr(getattr(error, "nki_error", error), "where", None)
-    if _watchers and (found := [f for f in m.findings if where is None or f.where != where]):
-        _watchers[-1].append(kept(found))
+    if _collectors and (found := [f for f in m.findings if where is None or f.where != where]):
+        _collectors[-1].append(without_ignored(found))
 
 
-_reported: set[tuple[Any, ...]] = set()
-_watchers: list[list[list[Finding]]] = []
+_reported: dict[tuple[Any, ...], str] = {}
+_collectors: list[list[list[Finding]]] = []
 
 
 @contextmanager
-def watched() -> Iterator[list[list[Finding]]]:
+def collected_findings() -> Iterator[list[list[Finding]]]:
     """Collect the findings of each kernel run in this block, instead of printing them."""
     runs: list[list[Finding]] = []
-    _watchers.append(runs)
+    _collectors.append(runs)
     try:
         yield runs
     finally:
-        _watchers.remove(runs)
+        _collectors.remove(runs)
 
 
 def report_findings(run: Run) -> Run:
@@ -517,13 +553,18 @@ def report_findings(run: Run) -> Run:
 
     Scripts that call kernels directly would otherwise never see them; `nkisim.run` returns them.
     """
-    if _watchers or os.environ.get("NKI_FINDINGS") == "0" or sys.stderr is None:
+    if _collectors or os.environ.get("NKI_FINDINGS") == "0" or sys.stderr is None:
         return run
     for finding in run.findings:
         if finding.severity != "note" and finding.key not in _reported:
-            _reported.add(finding.key)
+            _reported[finding.key] = finding.severity
             print(str(finding), file=sys.stderr, flush=True)
     return run
+
+
+def errors_found() -> int:
+    """Return how many errors `report_findings` has printed in this process."""
+    return sum(severity == "error" for severity in _reported.values())
 
 
 def _run_instances(m: Machine, kernel: Kernel, args: list[Any], kwargs: dict[str, Any]) -> Any:

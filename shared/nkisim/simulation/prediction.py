@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from functools import cached_property
 from typing import Any
 
@@ -19,12 +21,20 @@ from .. import advice
 from ..checks.finding import Finding
 from ..chip import dtypes
 from ..chip.hw import NeuronCore
+from ..chip.hw import get as hw_of
 from ..errors import Where, fail
+from ..lint import level
 from ..machine.interface import Machine
 from ..machine.tile_values import TileValues
 from ..timing import compiler as compiling
+from ..timing import floor as floors
+from ..timing import regions as region_sums
+from ..timing import tensors as traffic
+from ..timing import whatif
+from ..timing.critical_path import CriticalPath
 from ..timing.schedule import ENGINES, Schedule, together
 from ..trace.footprint import Dependencies
+from ..trace.names import storage_names
 from ..trace.rewrite import Draft
 from ..trace.trace import OpSpec, Trace
 from .error_bands import trust
@@ -50,6 +60,7 @@ LIFETIME = np.dtype(
     ]
 )
 #: an engine that is busy for so much of the body is what limits a kernel
+MOST_IN_ORDER = 20_000  # instructions of a kernel that is run a second time, in order
 BOUND = 0.75
 
 
@@ -71,21 +82,23 @@ class Timeline:
     def dma_segments(self) -> np.ndarray:
         """Return what each DMA engine did: engine, start_us, end_us, instr, bytes."""
         plan = self._plan
-        known = [x for x in plan.transfers if x is not None]
+        known = [transfer for transfer in plan.transfers if transfer is not None]
         if not known or not len(plan.dma):
             return np.zeros(0, SEGMENT)
         zero = known[0]
-        every = [x or zero for x in plan.transfers]
+        transfers = [transfer or zero for transfer in plan.transfers]
         spec = self.spec[plan.dma]
-        count = np.array([x.engines for x in every])[spec]
+        count = np.array([transfer.engines for transfer in transfers])[spec]
         instr = np.repeat(plan.dma, count)
         k = np.repeat(spec, count)
         out = np.zeros(len(instr), SEGMENT)
         out["engine"] = np.arange(len(instr)) - np.repeat(np.cumsum(count) - count, count)
         out["end_us"] = plan.dma_ends
-        out["start_us"] = plan.dma_ends - np.array([x.us for x in every])[k]
+        out["start_us"] = plan.dma_ends - np.array([transfer.us for transfer in transfers])[k]
         out["instr"] = instr
-        out["bytes"] = np.array([x.nbytes // max(1, x.engines) for x in every])[k]
+        out["bytes"] = np.array(
+            [transfer.nbytes // max(1, transfer.engines) for transfer in transfers]
+        )[k]
         return out
 
 
@@ -144,8 +157,8 @@ def seal_inputs(trace: Trace) -> None:
     """Mark the arguments that a kernel could have written and has not: they can be read again."""
     accesses, stores = trace.operands(), trace.storages
     seen, written = (
-        np.bincount(some, minlength=len(stores)) > 0
-        for some in (accesses.storage, accesses.storage[accesses.write])
+        np.bincount(used, minlength=len(stores)) > 0
+        for used in (accesses.storage, accesses.storage[accesses.write])
     )
     for i in np.flatnonzero(seen & ~written & stores.table().hbm).tolist():
         stores.set_readonly(i)
@@ -162,6 +175,13 @@ def _of_cores(run: Run) -> list[Trace]:
         draft.dropped |= ~run.trace.below(node)
         out.append(draft.finish())
     return out
+
+
+def _now() -> str:
+    """Return the date and time (UTC); SOURCE_DATE_EPOCH, in seconds, takes its place."""
+    fixed = os.environ.get("SOURCE_DATE_EPOCH", "")
+    now = datetime.fromtimestamp(int(fixed) if fixed.isdigit() else time.time(), timezone.utc)
+    return now.strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _end(plan: Schedule) -> float:
@@ -184,6 +204,14 @@ class Profile:
         self.trace, self.machine = run.trace, run.machine
         self.outputs, self.findings = run.outputs, list(run.findings)
         self.may_meet = run.may_meet
+        self.arguments = run.arguments
+        self.dialect = run.machine.dialect.name
+        self.release = level.release()
+        #: what this is a run of, in the header of the page: a lab's case, if there is one
+        self.case = ""
+        #: the caller demands the dtypes that there are: no advice to use shorter ones
+        self.keep_dtypes = False
+        self.date = _now()
         seal_inputs(run.trace)
         plans = together(_of_cores(run), core, dge=descriptors == "dge", on=options)
         plan = max(plans, key=_end)  # of the core that takes longest
@@ -212,7 +240,7 @@ class Profile:
         self.latency_us = self.body_us + core.timing.launch_us
         self.profile_total_us = self.body_us + core.timing.profile_us
         self.engine_busy = {e: min(1.0, us / self.latency_us) for e, us in plan.busy.items()}
-        every = [
+        spec_counts = [
             (spec, n)
             for p in plans
             for spec, n in zip(
@@ -220,18 +248,56 @@ class Profile:
             )
         ]
         self.instructions: Counter[str] = Counter()
-        for spec, n in every:
+        for spec, n in spec_counts:
             self.instructions[spec.row.name] += n
-        self.dma_transfer_count = sum(n for spec, n in every if spec.engine == "dma")
-        self.hbm_read_bytes = sum(n * spec.read_bytes for spec, n in every)
-        self.hbm_write_bytes = sum(n * spec.write_bytes for spec, n in every)
-        self.flops, self.mfu = self._flops(every)
+        self.dma_transfer_count = sum(n for spec, n in spec_counts if spec.engine == "dma")
+        self.hbm_read_bytes = sum(n * spec.read_bytes for spec, n in spec_counts)
+        self.hbm_write_bytes = sum(n * spec.write_bytes for spec, n in spec_counts)
+        self.flops, self.mfu = self._flops(spec_counts)
         self.sbuf_peak_bytes = int(self.memory.sbuf_bytes.max(initial=0))
         self.psum_peak_banks = int(self.memory.psum_banks.max(initial=0))
         self.bound = self._bound()
         self.trust = trust(plan, core, descriptors == "dge", self.bound, self.cores)
         self.model_error = self.trust.text
         self._check_capacity(plan.deps)
+
+    @cached_property
+    def in_order_us(self) -> float | None:
+        """Return the latency in us if each engine keeps the order of the program.
+
+        AWS says only that its compiler may reorder what is independent (`nl.no_reorder` forbids
+        it). None: the prediction does not reorder, or it is not worth a second run: for several
+        cores, a compiler with a middle end (which is seen to reorder) or a very large kernel.
+        """
+        if (
+            self.cores > 1
+            or "reorder" not in self._options
+            or self.machine.dialect.middle_end
+            or not 0 < len(self.schedule.issue) <= MOST_IN_ORDER
+        ):
+            return None
+        nothing = np.zeros(0, np.int64)
+        body = whatif.without(
+            self.schedule,
+            self.hw,
+            dge=self.descriptors == "dge",
+            on=self._options - {"reorder"},
+            instrs=nothing,
+        )
+        return float(body + self.control_us + self.hw.timing.launch_us)
+
+    @property
+    def band_us(self) -> tuple[float, float] | None:
+        """Return the least and the greatest latency in us by the error of the model; None: unknown.
+
+        The greatest is no less than the latency in the order of the program (`in_order_us`): no
+        measured kernel says how far the compiler of the package nki goes from it.
+        """
+        if self.trust.pct is None:
+            return None
+        share = self.trust.pct / 100
+        most = max(self.latency_us * (1 + share), self.in_order_us or 0.0)
+        return self.latency_us * (1 - share), most
 
     @property
     def target(self) -> str:
@@ -249,7 +315,60 @@ class Profile:
             dge=self.descriptors == "dge",
             on=self._options,
             latency_us=self.latency_us,
+            keep_dtypes=self.keep_dtypes,
         )
+
+    @cached_property
+    def path(self) -> CriticalPath:
+        """Return the critical path, on the core that takes longest."""
+        return CriticalPath(self.schedule, self.hw, self.descriptors == "dge")
+
+    def critical_path(self) -> dict[str, Any]:
+        """Return what held up what until the last instruction was done, ready for JSON.
+
+        Time on the path by line and by what it went on, and its last steps, each with what it
+        waited for and why: see `CriticalPath.to_dict`. Times are predicted, in microseconds.
+        """
+        return self.path.to_dict()
+
+    def regions(self) -> dict[str, list[dict[str, Any]]]:
+        """Return where the time goes by source line and by loop, ready for JSON.
+
+        See `nkisim.timing.regions.regions`. Times are predicted, in microseconds.
+        """
+        return region_sums.regions(self.path)
+
+    def tensors(self) -> list[dict[str, Any]]:
+        """Return the traffic of each tensor in HBM, ready for JSON: bytes, bytes read and written,
+        and `repeat`, how often each byte is read. See `nkisim.timing.tensors.tensors`.
+        """
+        return self._tensors
+
+    @cached_property
+    def _tensors(self) -> list[dict[str, Any]]:
+        given = {a["storage"]: a["name"] for a in self.arguments if "storage" in a}
+        return traffic.tensors(self.trace, storage_names(self.trace, given), given, self._chosen)
+
+    def _chosen(self, storage: int, write: bool) -> traffic.Touched | None:
+        """Return what run-time indices have chosen of a storage; None: the run had no values."""
+        if not self.machine.compute:
+            return None
+        found = self.machine.memory.chosen.of(storage, write)
+        return traffic.Touched(*found) if found else traffic.Touched(1, np.zeros(0, bool))
+
+    def floor(self) -> dict[str, Any]:
+        """Return the least time that any kernel can take for this job, and what it is made of.
+
+        Ready for JSON; predicted, in microseconds. See `nkisim.timing.floor.floor`.
+        """
+        rows = self.tensors()
+        came, went = traffic.least_bytes(rows)
+        return floors.floor(self.schedule, self.hw, came, went, traffic.unknown_bytes(rows))
+
+    @cached_property
+    def floor_us(self) -> float:
+        """Return the least time that any kernel can take for this job, in microseconds."""
+        return float(self.floor()["floor_us"])
 
     @cached_property
     def counters(self) -> dict[str, float]:
@@ -272,7 +391,9 @@ class Profile:
         body = self.body_us or 1.0
         return {
             "dma_transfers": self.dma_transfer_count,
-            "dma_packets": sum(n * x.descriptors for n, x in zip(count, plan.transfers) if x),
+            "dma_packets": sum(
+                n * transfer.descriptors for n, transfer in zip(count, plan.transfers) if transfer
+            ),
             "dma_bytes": self.hbm_read_bytes + self.hbm_write_bytes,
             "hbm_read_bytes": self.hbm_read_bytes,
             "hbm_write_bytes": self.hbm_write_bytes,
@@ -288,7 +409,9 @@ class Profile:
     @property
     def verdict(self) -> str:
         """Return a sentence if there is no advice, else ""."""
-        return "" if self.advice else advice.verdict(self.schedule, self.hw)
+        if self.advice:
+            return ""
+        return advice.verdict(self.schedule, self.hw, self.descriptors == "dge")
 
     @property
     def sbuf_peak_lines(self) -> list[Peak]:
@@ -303,11 +426,11 @@ class Profile:
     def _peak(self, psum: bool) -> list[Peak]:
         return [Peak(self.trace.where(line), n) for line, n in self.memory.holders(psum)]
 
-    def _flops(self, every: list[tuple[OpSpec, int]]) -> tuple[int, float]:
+    def _flops(self, spec_counts: list[tuple[OpSpec, int]]) -> tuple[int, float]:
         """Return the model's flops, and their share of the peak of the dtypes in use."""
         total, ideal = 0, 0.0
         peaks = self.hw.peak_tflops
-        for spec, n in every:
+        for spec, n in spec_counts:
             flops = spec.row.flops(spec)
             if flops.ops and flops.model:
                 dtype = dtypes.name(spec.operands[-1].dtype)
@@ -351,6 +474,9 @@ class Profile:
 
         return {
             "kernel": self.kernel_name,
+            "case": self.case,
+            "dialect": self.dialect,
+            "release": self.release,
             "target": self.hw.name,
             "predicted": True,
             "calibrated": self.hw.calibrated,
@@ -359,6 +485,8 @@ class Profile:
             "descriptors": self.descriptors,
             "compiler": list(self.compiler),
             "latency_us": self.latency_us,
+            "in_order_us": self.in_order_us,
+            "band_us": self.band_us,
             "body_us": self.body_us,
             "profile_total_us": self.profile_total_us,
             "engine_busy": self.engine_busy,
@@ -375,7 +503,13 @@ class Profile:
             "psum_peak_lines": [[place(p.where), p.amount] for p in self.psum_peak_lines],
             "instructions": dict(self.instructions),
             "bound": self.bound,
+            "arguments": [dict(a) for a in self.arguments],
+            "floor": self.floor(),
+            "tensors": self.tensors(),
+            "regions": self.regions(),
+            "critical_path": self.critical_path(),
             "advice": [a.to_dict() for a in self.advice],
+            "verdict": self.verdict,
             "findings": [
                 {
                     "id": f.id,
@@ -404,9 +538,24 @@ class Profile:
         else:
             report.save_json(self, path)
 
-    def save_html(self, path: str | os.PathLike[str]) -> None:
-        """Write the profile as one self-contained page."""
-        _report().save_html(self, path)
+    def save_html(
+        self,
+        path: str | os.PathLike[str],
+        compare: Iterable[Profile] = (),
+        names: Iterable[str] = (),
+    ) -> None:
+        """Write the profile as one self-contained page.
+
+        `compare`: up to seven profiles to show below it; `names`: what the page calls each.
+        """
+        _report().save_html(self, path, compare=list(compare), names=list(names))
+
+    def save_table(self, path: str | os.PathLike[str]) -> None:
+        """Write a row for each instruction, as CSV or (if pyarrow is installed) Parquet.
+
+        The name ends in .csv or .parquet. Columns are those of Neuron Explorer, times nanoseconds.
+        """
+        _report().save_table(self, path)
 
     def save_perfetto(self, path: str | os.PathLike[str]) -> None:
         """Write the profile as a trace for the Perfetto UI."""
@@ -485,14 +634,26 @@ def profile(
     core = inner.core(target)
     path = descriptor_path(core, options, descriptors)
     values = TileValues() if tile_values and compute else None
-    run = launch(inner, args, kwargs, target=core.name, compute=compute, tile_values=values)
+    run = launch(inner, args, kwargs, target=target, compute=compute, tile_values=values)
+    return of_run(run, getattr(inner, "__name__", "kernel"), path, compiler, values)
+
+
+def of_run(
+    run: Run,
+    name: str,
+    descriptors: str | None = None,
+    compiler: Iterable[str] | None = None,
+    values: TileValues | None = None,
+) -> Profile:
+    """Predict the time of a kernel that has run; arguments as `profile` takes them."""
+    core = hw_of(run.target)
     on = compiling.options(
         compiler,
         compiling.has_middle_end(run.machine.dialect, run.machine.settings.skip_middle_end),
         core.name,
         run.machine.dialect,
     )
-    return Profile(run, core, path, getattr(inner, "__name__", "kernel"), on, values)
+    return Profile(run, core, descriptor_path(core, "", descriptors), name, on, values)
 
 
-__all__ = ["ENGINES", "Memory", "Peak", "Profile", "Timeline", "profile"]
+__all__ = ["ENGINES", "Memory", "Peak", "Profile", "Timeline", "of_run", "profile"]

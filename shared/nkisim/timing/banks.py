@@ -45,7 +45,8 @@ class Banks:
         self.told: list[int] = []  # who need not wait any more
         self.oldest = 0
         self.free, self.reserve = capacity, int(capacity * share)
-        self.coming: list[tuple[float, int]] = []  # (time, bytes) that will be free
+        self.coming: list[tuple[float, int, int]] = []  # (time, bytes, of whom) that will be free
+        self.freed, self.freed_by = 0.0, -1  # when banks got free last, and who had them
         self.blocked: set[int] = set()
         self.trying = -1  # of those that wait, one at a time tries when a bank gets free
         self.forced = 0
@@ -54,7 +55,8 @@ class Banks:
         """Take banks for instruction `i`: 0.0, or when to try again, or -1.0 (it will be told)."""
         coming = self.coming
         while coming and coming[0][0] <= at:
-            self.free += heappop(coming)[1]
+            self.freed, nbytes, self.freed_by = heappop(coming)
+            self.free += nbytes
         first = self.order[self.oldest]
         oldest = first == i or first in self.need and self.tile[i] == self.tile[first] >= 0
         if self.free - self.need[i] < (0 if oldest else self.reserve):
@@ -111,7 +113,7 @@ class Banks:
         for t in self.more[i] if tile == -2 else (tile,):
             self.left[t] -= 1
             if not self.left[t]:
-                heappush(self.coming, (done, self.size[t]))
+                heappush(self.coming, (done, self.size[t], i))
                 freed = True
         if not freed or not self.blocked or self.trying >= 0:
             return []

@@ -10,6 +10,7 @@ What a kernel cannot do without is no option: tiles that do not fit are spilled 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -19,12 +20,15 @@ from ..chip.hw import NeuronCore
 from ..chip.memory import HBM, SBUF
 from ..dialect import Dialect
 from ..errors import fail
+from ..machine.instruction import Access
 from ..trace.footprint import Accesses, accesses
 from ..trace.rewrite import Draft
 from ..trace.trace import OpSpec, Trace
-from .dual_result_activation import twice
+from .cost import too_small, transfer
+from .dual_result_activation import split_dual_results
 from .invariant import hoist_arithmetic, keep_broadcasts
 from .moves import Moves, most_held
+from .slices import sink_fills
 from .transposes import on_tensor_engine
 from .vectorize import vectorize
 
@@ -40,6 +44,8 @@ OPTIONS = {
     "Tensor Engine",
     "hoist": "a load that was done before, of an input, into a tile that does not change, is not "
     "done again while SBUF has room for it",
+    "keep-loads": "a load that was done before, of an input, into all of a tensor that does not "
+    "change, is not done again while all that is kept takes a quarter of SBUF",
     "hoist-arithmetic": "arithmetic of a loop whose operands do not change in it is done once, "
     "while SBUF has room for it",
     "keep-broadcasts": "rows that are broadcast over partitions are read out of PSUM, if a bank "
@@ -55,7 +61,16 @@ OPTIONS = {
     "spread-dma": "where hardware makes descriptors, triggers go to all units that do; else to one",
     "late-loads": "a load is triggered as long before its first use as the compiler takes it to "
     "need, not as soon as there is memory for it",
+    "step-loads": "with late-loads: a load is not put off into the work on what its line loaded "
+    "before, but triggered where that begins, if that is as long or begins one instruction earlier",
     "use-order": "loads are triggered in the order in which what they load is used",
+    "software-elements": "where the hardware makes descriptors, GpSimd makes those of DMAs whose "
+    "pieces are too small for it",
+    "late-fills": "a fill of a tile in SBUF is done right before its engine adds to it what is in "
+    "PSUM, not while that engine waits long before",
+    "slice-spills": "where that saves a fifth of the bytes, what does not fit SBUF goes to HBM "
+    "slice by slice as it is used, and room stays for what DMAs have in flight; else tiles go as a "
+    "whole, and use all of SBUF",
 }
 #: what AWS's compiler does in any case, and what its middle end does besides
 DEFAULT = ("reorder", "engines", "rename", "pe-transposes", "late-loads")
@@ -77,11 +92,13 @@ REWRITES = frozenset(
         "pe-transposes",
         "split-sums",
         "hoist",
+        "keep-loads",
         "hoist-arithmetic",
         "keep-broadcasts",
         "vectorize",
         "phases",
         "merge-dma",
+        "software-elements",
     )
 )
 
@@ -131,6 +148,8 @@ def rewrite(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> Trace:
         trace = on_tensor_engine(trace, hw)
     if "hoist" in on:
         trace = hoist(trace, hw)
+    elif "keep-loads" in on:
+        trace = hoist(trace, hw, tensors=True)
     if "hoist-arithmetic" in on:
         trace = hoist_arithmetic(trace, hw)
     if "keep-broadcasts" in on:
@@ -138,9 +157,13 @@ def rewrite(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> Trace:
     if "vectorize" in on:
         trace = vectorize(trace, hw, "phases" in on)
     if "split-sums" in on:
-        trace = twice(trace, hw)
+        trace = split_dual_results(trace, hw)
+    if "late-fills" in on:
+        trace = sink_fills(trace, hw, "rename" in on, sums=True)
     if "merge-dma" in on:
         trace = merge_dma(trace, hw)
+    if "software-elements" in on:
+        trace = software_elements(trace, hw)
     return trace
 
 
@@ -179,15 +202,24 @@ class _Dmas:
 
     @staticmethod
     def _side(spec: OpSpec) -> int:
-        """Return 1 for a plain load of a tile, 2 for a plain store, 0 for anything else."""
-        if spec.engine != "dma" or spec.row.transposes or len(spec.operands) != 2 or spec.variant:
+        """Return 1 for a plain load of a tile, 2 for a plain store, 0 for anything else.
+
+        What makes the descriptors is no part of what is moved.
+        """
+        variant = spec.variant
+        if isinstance(variant, Access):
+            variant = variant._replace(descriptors="") != Access()
+        if spec.engine != "dma" or spec.row.transposes or len(spec.operands) != 2 or variant:
             return 0
         to, of = (p.memory for p in spec.operands)
         return {(SBUF, HBM): 1, (HBM, SBUF): 2}.get((to, of), 0)
 
 
-def hoist(trace: Trace, hw: NeuronCore) -> Trace:
+def hoist(trace: Trace, hw: NeuronCore, tensors: bool = False) -> Trace:
     """Leave out loads that were done before; their readers use the tile of the first one.
+
+    `tensors`: of loads that fill all of what the kernel allocated, not of parts of it, and no more
+    than a share of SBUF.
 
     A tile stays until others need its room, the one that was used the longest ago first. So what
     a loop loads in every iteration is loaded once where all of it fits beside everything else, and
@@ -196,8 +228,13 @@ def hoist(trace: Trace, hw: NeuronCore) -> Trace:
     acc = accesses(trace, hw)
     dmas, draft = _Dmas(trace, acc), Draft(trace)
     v = acc.versions
+    if tensors:
+        whole = v.hi - v.lo == acc.stores.row_bytes[v.storage]
+        dmas.loads = [i for i in dmas.loads if whole[dmas.version[i]]]
     moves, lo, size = Moves(draft, acc), v.lo, v.bytes
     room = hw.sbuf_usable_bytes - most_held(acc, dmas.version[dmas.loads])
+    if tensors:
+        room = min(room, int(hw.sbuf_usable_bytes * hw.timing.compiler_kept_share))
     kept: dict[tuple, list[int]] = {}  # (spec, source) -> loads of one tile
     used, same = 0, []
     for i in dmas.loads:
@@ -256,6 +293,24 @@ def merge_dma(trace: Trace, hw: NeuronCore) -> Trace:
                     moves.move(v, moves.storage(v))
                 _merge(draft, run, at=run[0] if hbm == 1 else run[-1])
     return draft.finish()
+
+
+def software_elements(trace: Trace, hw: NeuronCore) -> Trace:
+    """Let GpSimd make the descriptors of DMAs whose pieces are too small for the hardware's."""
+    specs = [
+        replace(k, variant=(k.variant or Access())._replace(descriptors="gpsimd"))
+        if k.engine == "dma"
+        and not (k.indirect or k.row.transposes or k.row.spills)
+        and (not k.variant or isinstance(k.variant, Access) and not k.variant.descriptors)
+        and too_small(transfer(k, hw), hw)
+        else k
+        for k in trace.op_specs
+    ]
+    if specs == list(trace.op_specs):
+        return trace
+    out = copy.copy(trace)
+    out.op_specs = specs
+    return out
 
 
 def _merge(draft: Draft, run: list[int], at: int) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from ..chip.hw import NeuronCore
 from ..chip.memory import HBM, PSUM, SBUF
+from ..isa import formulas
 from ..trace.trace import OpSpec, Pattern
 
 
@@ -28,6 +29,7 @@ class Work:
     sbuf: bool = False
     table: str = ""  # activation table that has to be loaded
     rows: float = 1.0  # share of the rows of the Tensor Engine that work
+    transposes: bool = False  # on the Tensor Engine
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Transfer:
     hbm_read: int
     hbm_write: int
     triggers: float = 1.0  # less: a share of a larger DMA, and of its trigger
+    #: who makes the descriptors: "" (the compiler chose) or as in machine/instruction.py, Access
+    maker: str = ""
 
 
 def trigger_us(x: Transfer, hw: NeuronCore) -> float:
@@ -50,7 +54,14 @@ def trigger_us(x: Transfer, hw: NeuronCore) -> float:
 
 
 def descriptors_us(x: Transfer, hw: NeuronCore) -> float:
-    """Return how long the hardware takes to make the descriptors of a DMA, in microseconds."""
+    """Return how long it takes to make the descriptors of a DMA, in microseconds.
+
+    The hardware makes them, but for those of the host (0) and of GpSimd.
+    """
+    if x.maker == "static":
+        return 0.0
+    if x.maker == "gpsimd":
+        return x.triggers * (hw.timing.swdge_issue_us + hw.timing.swdge_row_us * x.rows)
     return x.triggers * (hw.timing.dge_issue_us + hw.timing.dge_row_us * x.rows)
 
 
@@ -59,17 +70,26 @@ def issue_us(x: Transfer, hw: NeuronCore, dge: bool) -> float:
 
     `dge`: the hardware makes the descriptors.
     """
-    return descriptors_us(x, hw) if dge and hw.hwdge else trigger_us(x, hw)
+    made = x.maker == "gpsimd" or dge and hw.hwdge and x.maker != "static"
+    return descriptors_us(x, hw) if made else trigger_us(x, hw)
+
+
+def too_small(x: Transfer, hw: NeuronCore) -> bool:
+    """Return whether the pieces of a DMA of several rows are smaller than the hardware's can be."""
+    return x.rows > 1 and x.nbytes < hw.timing.dge_least_bytes * max(x.rows, x.descriptors)
 
 
 def work(spec: OpSpec, hw: NeuronCore, engine: str) -> Work:
     """Return what an instruction of a compute engine costs when it runs on `engine`."""
     t = hw.timing
     busy = spec.row.cost(spec, hw, engine) / hw.ghz(engine) / 1e3
-    table, rows = "", 1.0
+    table, rows, transposes = "", 1.0, False
     if engine == "tensor":  # the gap is in the formulas, in cycles
         gap, fixed = 0.0, t.pe_latency_us
         rows = spec.operands[spec.outputs].shape[0] / hw.pmax
+        transposes = spec.row.cost is formulas.transposition or getattr(
+            spec.variant, "transposes", False
+        )
     elif engine == "scalar":
         gap, fixed = t.act_gap_us, t.act_latency_us
         function = getattr(spec.variant, "function", "")
@@ -85,8 +105,10 @@ def work(spec: OpSpec, hw: NeuronCore, engine: str) -> Work:
     interval = busy + gap
     if engine != "tensor":  # the shortest instruction has its gap in it
         interval = max(interval, t.min_interval_cycles / hw.ghz(engine) / 1e3)
-    return Work(interval, busy + fixed, PSUM in specs, SBUF in specs, table, rows)
+    return Work(interval, busy + fixed, PSUM in specs, SBUF in specs, table, rows, transposes)
 
+
+ELEMENT = 4  # bytes: a piece of no more is one element
 
 # -- DMA -------------------------------------------------------------------------------------------
 
@@ -201,7 +223,8 @@ def transfer(spec: OpSpec, hw: NeuronCore) -> Transfer:
         t.dma_small_write_factor if dst.memory is HBM and each <= t.dma_small_write_bytes else 1.0
     )
     ns = per_engine * max(
-        t.dma_descriptor_floor_ns, t.dma_descriptor_ns + slower * each / t.dma_engine_gbps
+        t.dma_element_ns if run <= ELEMENT else t.dma_descriptor_floor_ns,
+        t.dma_descriptor_ns + slower * each / t.dma_engine_gbps,
     )
     if joined and chip is not None:  # each partition is still addressed
         ns = max(ns, chip.shape[0] * part * t.dma_descriptor_floor_ns)
@@ -214,6 +237,7 @@ def transfer(spec: OpSpec, hw: NeuronCore) -> Transfer:
     elif not spec.scatters and len(srcs) > 1:  # a sum reads each source, and adds
         ns *= len(srcs) * t.dma_rmw_factor
     rows = max(1, chip.shape[0] if chip is not None else pieces)
+    maker = getattr(spec.variant, "descriptors", "") or ("gpsimd" if indirect else "")
     return Transfer(
         (ns + t.dma_semaphore_ns) / 1e3,
         engines,
@@ -222,4 +246,5 @@ def transfer(spec: OpSpec, hw: NeuronCore) -> Transfer:
         nbytes,
         spec.read_bytes,
         spec.write_bytes,
+        maker=maker,
     )

@@ -17,7 +17,7 @@ from ..trace.rewrite import Draft
 from ..trace.trace import Trace
 
 
-def twice(trace: Trace, hw: NeuronCore) -> Trace:
+def split_dual_results(trace: Trace, hw: NeuronCore) -> Trace:
     """Return the trace with another activation for the sums, and what it needs done again."""
     two = [k.row.once_per_result and k.outputs == 2 for k in trace.op_specs]
     if not any(two):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from heapq import heappush, heapreplace
+from heapq import heappush
+from typing import Any
 
 import numpy as np
 
@@ -88,9 +89,9 @@ class Engine:
                 else:
                     self.ready.append(i)
         if self.ready:
-            self.look(0.0)
+            self.poll(0.0)
 
-    def look(self, at: float) -> None:
+    def poll(self, at: float) -> None:
         """Look for work at a time, unless that is done before."""
         if at < self.free:
             at = self.free
@@ -101,7 +102,7 @@ class Engine:
     def wake(self, i: int, at: float) -> None:
         """Note that an instruction in the window can run from `at` on."""
         heappush(self.coming, (at, i))
-        if at < self.free:  # look(at), written out: this is done very often
+        if at < self.free:  # poll(at), written out: this is done very often
             at = self.free
         if at < self.due:
             self.due = at
@@ -112,9 +113,9 @@ class Engine:
         if retry > 0.0:
             heappush(self.coming, (retry, i))
         if self.ready:
-            self.look(at)
+            self.poll(at)
         elif self.coming:
-            self.look(self.coming[0][0])
+            self.poll(self.coming[0][0])
 
     def charge(self, spec: int, at: float) -> float:
         """Run an instruction of a spec; return when it starts. Sets `free` and `done`."""
@@ -206,6 +207,37 @@ class TensorEngine(Engine):
         if not -self.spread < over < self.spread:
             return float(over >= 0.0)
         return 0.5 + 0.5 * over / self.spread
+
+
+class BackgroundTransposes(TensorEngine):
+    """A Tensor Engine that transposes in the background of what came right before.
+
+    `beside`: the time of that which no transpose has run beside yet; `transposes`, `least`: by
+    spec, and the microseconds that an instruction takes in any case.
+    """
+
+    __slots__ = ("transposes", "least", "beside")
+
+    def __init__(self, *engine: Any, transposes: list[bool], least: float):
+        super().__init__(*engine)
+        self.transposes, self.least, self.beside = transposes, least, 0.0
+
+    def charge(self, spec: int, at: float) -> float:
+        before, waited = self.busy, at > self.free
+        super().charge(spec, at)
+        took = self.busy - before
+        beside = 0.0 if waited else self.beside
+        self.beside = took
+        if self.transposes[spec]:
+            hidden = min(beside, max(0.0, took - self.least))
+            self.beside = beside - hidden + took - hidden  # both are there for the next one
+            if hidden:
+                interval, _, used = self.warmer[spec]
+                self.used -= hidden * used / interval
+                self.busy -= hidden
+                self.free -= hidden
+                self.done -= hidden
+        return at
 
 
 class ScalarEngine(Engine):
@@ -335,20 +367,30 @@ class DmaQueue:
 class DescriptorGenerators:
     """What makes the descriptors of DMAs while a kernel runs: a DMA waits for the first free unit.
 
-    `cost`: microseconds by spec.
+    `units`: how many of the hardware's are in use where the compiler chooses; `cost`: microseconds
+    by spec; `asked`: by spec, who makes them ("" is the compiler's choice). The Sync Engine
+    triggers the first unit of the hardware, the Scalar Engine the second one.
     """
 
-    __slots__ = ("cost", "free")
+    __slots__ = ("cost", "free", "asked", "units", "software")
 
-    def __init__(self, units: int, cost: list[float]):
-        self.cost, self.free = cost, [0.0] * units
+    def __init__(self, units: int, cost: list[float], asked: list[str]):
+        self.cost, self.asked, self.units = cost, asked, units
+        self.free, self.software = [0.0, 0.0], 0.0
 
     def make(self, spec: int, at: float) -> float:
         """Return when the descriptors are made of a DMA that was triggered at a time."""
-        free = self.free
-        first = free[0]
-        at = (first if first > at else at) + self.cost[spec]
-        heapreplace(free, at)
+        free, who = self.free, self.asked[spec]
+        if who == "gpsimd":
+            self.software = at = max(self.software, at) + self.cost[spec]
+            return at
+        if who == "static" or not self.units:
+            return at
+        unit = 1 if who == "scalar" else 0
+        if not who and self.units > 1 and free[1] < free[0]:
+            unit = 1
+        first = free[unit]
+        free[unit] = at = (first if first > at else at) + self.cost[spec]
         return at
 
 

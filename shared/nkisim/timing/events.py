@@ -22,6 +22,7 @@ from . import cost, prefetch
 from .banks import Banks
 from .engines import (
     NEVER,
+    BackgroundTransposes,
     CappedDmaEngines,
     DescriptorGenerators,
     DmaEngines,
@@ -118,7 +119,8 @@ class _Run:
     `when`: when all that an instruction waits for is there, as far as is known; it is the list
     `issue`, which gets its final value when the instruction is taken. `missing`: how many it still
     waits for; `place`: its number in its queue, `queue_of`; `succ`, from `first_succ` on: who
-    waits for it; `pred`: whom it waited for last. `tile_of`, `left`, `need_banks`: see Banks.
+    waits for it; `pred`: whom it waited for last, for data or for banks of PSUM. `tile_of`, `left`,
+    `need_banks`: see Banks.
     """
 
     __slots__ = (
@@ -140,8 +142,11 @@ class _Run:
         "dma",
         "after_dma",
         "generators",
+        "by_software",
+        "software_done",
         "shared",
         "banks",
+        "put_off",
         "need_banks",
         "tile_of",
         "left",
@@ -168,6 +173,7 @@ class _Run:
         self.issue = self.when = [0.0] * n if deps.release is None else deps.release.tolist()
         self.events: list[tuple[float, int]] = []
         self.banks = Banks(deps, hw.psum_bytes, hw.timing.compiler_psum_share)
+        self.put_off: set[int] = set()  # who had to wait for banks
         self.need_banks, self.tile_of, self.left = (
             self.banks.need,
             self.banks.tile,
@@ -175,11 +181,14 @@ class _Run:
         )
         self.shared = _shared(deps, works, queue_of_spec, hw)
         self.dma = _dma_engines(transfers, hw)
+        makers = ["" if x is None else x.maker for x in transfers]
+        self.by_software = [m == "gpsimd" for m in makers]
+        self.software_done = 0.0
         self.generators = (
             DescriptorGenerators(
-                dge, [0.0 if x is None else cost.descriptors_us(x, hw) for x in transfers]
+                dge, [0.0 if x is None else cost.descriptors_us(x, hw) for x in transfers], makers
             )
-            if dge
+            if dge or any(self.by_software)
             else None
         )
         self.after_dma = hw.timing.dma_read_us + hw.timing.dma_done_us
@@ -206,15 +215,15 @@ class _Run:
             (0.0, 0.0, "") if w is None else (w.interval_us, w.latency_us + t.hop_us, w.table)
             for w in works
         ]
-        self.tensor = TensorEngine(
-            PE,
-            todo[PE],
-            window,
-            costs,
-            self.events,
-            t,
-            [1.0 if w is None else w.rows for w in works],
-        )
+        rows = [1.0 if w is None else w.rows for w in works]
+        engine = (PE, todo[PE], window, costs, self.events, t, rows)
+        self.tensor = TensorEngine(*engine)
+        if t.pe_background_transposes:
+            self.tensor = BackgroundTransposes(
+                *engine,
+                transposes=[w is not None and w.transposes for w in works],
+                least=t.pe_gap_cycles / hw.ghz("tensor") / 1e3,
+            )
         special: dict[int, Engine] = {
             PE: self.tensor,
             ACT: ScalarEngine(ACT, todo[ACT], window, costs, self.events, t),
@@ -280,7 +289,7 @@ class _Run:
                     i = heappop(ready)
                 else:
                     if coming:
-                        queue.look(coming[0][0])
+                        queue.poll(coming[0][0])
                     continue
                 if i in need_banks and not self._take_banks(i, queue, at):
                     continue
@@ -311,8 +320,8 @@ class _Run:
             else:
                 i = q - QUEUES
                 queue = queue_of[i]
-                serve(i, queue, at)
-                at, again = queue.done, queue.again
+                at = serve(i, queue, at)
+                again = queue.again
             seen[i] = at  # tell those who wait for it
             tile = tile_of[i]  # of the instruction in PSUM, -1 if none
             if tile >= 0 and left[tile] > 1:  # others still use its only one
@@ -329,23 +338,31 @@ class _Run:
                     if place[j] < queue.limit:
                         queue.wake(j, when[j])
 
-    def _serve(self, i: int, queue: DmaQueue, at: float) -> None:
-        """Let a DMA, the first in its queue, have the DMA engines."""
+    def _serve(self, i: int, queue: DmaQueue, at: float) -> float:
+        """Let a DMA, the first in its queue, have the DMA engines; return when it is done."""
         spec = self.spec_of[i]
         if self.generators is not None:
             at = self.generators.make(spec, at)
         self.start[i], done = self.dma.serve(i, spec, at)
         done += self.after_dma
-        if done > queue.done:  # completions stay in order on a queue
+        if self.by_software[spec]:  # a queue of its own
+            self.software_done = done = max(self.software_done, done)
+        elif done > queue.done:  # completions stay in order on a queue
             queue.done = done
+        else:
+            done = queue.done
         queue.next_arrival()
+        return done
 
     def _take_banks(self, i: int, engine: Engine, at: float) -> bool:
         """Take the banks of PSUM that an instruction is the first to need, if they are free."""
         retry = self.banks.take(i, at)
         if retry:
             engine.put_off(i, at, retry)
+            self.put_off.add(i)
             return False
+        if i in self.put_off and self.banks.freed > self.when[i]:
+            self.pred[i] = self.banks.freed_by  # later than the data that it waited for
         for j in self.banks.awake():  # they may try again
             self.queue_of[j].wake(j, at)
         return True

@@ -49,7 +49,7 @@ def hoist_arithmetic(trace: Trace, hw: NeuronCore) -> Trace:
     begin = np.full(len(trace.loop_kind) + 1, len(specs))
     np.minimum.at(begin, loop, np.arange(len(specs)))
     writers = _Writers(acc)
-    same = _alike(acc, writers, mine, loop, iteration, begin)
+    same = _equal_work(acc, writers, mine, loop, iteration, begin)
     draft = Draft(trace)
     moves, v = Moves(draft, acc), acc.versions
     room = hw.sbuf_usable_bytes - most_held(acc)
@@ -90,7 +90,7 @@ def _loops(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     return np.array(loop), np.array(iteration)
 
 
-def _alike(
+def _equal_work(
     acc: Accesses,
     writers: _Writers,
     mine: np.ndarray,

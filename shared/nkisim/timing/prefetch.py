@@ -9,14 +9,15 @@ the engine then waits for its data, however much memory there is.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 
 from ..chip.hw import NeuronCore
-from ..trace.footprint import LOADS, Dependencies
+from ..trace.footprint import LOADS, PE, Dependencies
 from ..trace.trace import OpSpec
 from . import cost
+from .slices import adds_products
 
 #: multiples of it lie evenly between whole numbers, however many are taken (the golden ratio)
 EVENLY = (math.sqrt(5.0) - 1.0) / 2.0
@@ -37,6 +38,7 @@ def by_use(deps: Dependencies) -> np.ndarray:
     unused loads come last, so that nothing that is used waits for them. A load whose place
     another load takes is used when that one is. No load gets behind one that it waits for: whatever
     frees its memory comes before it in the program, and so uses nothing that is used later.
+    Where cores meet, they keep the order of the program: else each could wait for the other one.
     """
     mine = np.flatnonzero(deps.queue == LOADS)
     last = np.full(len(deps.queue), -1)  # that each waits for
@@ -45,8 +47,15 @@ def by_use(deps: Dependencies) -> np.ndarray:
     use = np.arange(len(deps.queue))
     use[mine] += len(use)
     of_load = deps.queue[deps.before] == LOADS
-    pairs = zip(deps.before[of_load][::-1].tolist(), deps.after[of_load][::-1].tolist())
-    for load, user in pairs:  # the last load first: who uses one comes after it
+    meets = deps.meetings[deps.queue[deps.meetings] == LOADS]
+    for one, then in zip(meets[:-1].tolist(), meets[1:].tolist()):
+        last[then] = max(last[then], last[one])
+    first = np.concatenate([deps.before[of_load], meets[:-1]])
+    uses = np.concatenate([deps.after[of_load], meets[1:]])
+    order = np.argsort(first, kind="stable")[::-1]
+    for load, user in zip(
+        first[order].tolist(), uses[order].tolist()
+    ):  # the last load first: who uses one comes after it
         use[load] = min(use[load], use[user])
     return mine[np.lexsort((last[mine], use[mine]))]
 
@@ -67,6 +76,9 @@ def leads(
     whose DMAs take longer than its engines (by their bytes: the estimate is the compiler's): there
     the engines are late, and each load is due. The nearer a kernel is to that, the longer loads are
     taken to need.
+    Where `deps.lines` is known, a load is triggered where the step before its own begins, not in
+    the middle of it, if that is one instruction earlier or the step takes as long as the load. A
+    step is what the engine does with what the same line loaded last.
     Loads wait for whole instructions, and no source tells the compiler's
     estimate to the last digit: so loads need a little more and a little less in turn, and no kernel
     is a quarter slower for a hair. (Spills are not in that schedule yet.)
@@ -102,8 +114,78 @@ def leads(
         at = begin[np.searchsorted(engine, users[mine])] - needs[mine]
         last = np.searchsorted(begin, at, "right") - 1
         last -= begin[last] + busy[engine[last]] - at > t.compiler_load_late_us
+        if deps.lines is not None:
+            before = _before(deps.lines[loads[mine]], users[mine])
+            begins = np.searchsorted(engine, users[mine][before]) - 1
+            reads = (deps.queue[deps.after] == q) & (deps.queue[deps.before] == LOADS)
+            work = np.bincount(deps.before[reads], busy[deps.after[reads]], len(deps.queue))
+            long = work[loads[mine][before]] >= needs[mine]
+            last = np.where(
+                (before >= 0) & (long | (begins == last - 1)) & (begins < last), begins, last
+            )
         there = last >= 0
         found.append((engine[last[there]], loads[mine][there]))
     before, after = (np.concatenate(x) for x in zip(*found))
     earlier = before < after
     return before[earlier], after[earlier]
+
+
+def _before(lines: np.ndarray, users: np.ndarray) -> np.ndarray:
+    """Return, for each load, the last one before it of its line with another user; -1 for none.
+
+    `lines`, `users`: the source line and the first user of each load that an engine waits for; the
+    result are places in them.
+    """
+    order = np.lexsort((users, lines))
+    line, user = lines[order], users[order]
+    fresh = np.append(True, (line[1:] != line[:-1]) | (user[1:] != user[:-1]))[: len(order)]
+    first = np.flatnonzero(fresh)  # loads of one line that one instruction uses are one step
+    follows = np.append(False, line[first[1:]] == line[first[:-1]])[: len(first)]
+    follows &= line[first] >= 0
+    before = np.where(follows, np.append(-1, order[first[:-1]])[: len(first)], -1)
+    out = np.empty(len(order), np.int64)
+    out[order] = before[np.cumsum(fresh) - 1]
+    return out
+
+
+def waits(
+    deps: Dependencies,
+    specs: Sequence[OpSpec],
+    works: list[cost.Work | None],
+    transfers: list[cost.Transfer | None],
+    hw: NeuronCore,
+    on: Container[str],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return pairs (instruction, load or fill) of all that the options `on` let come late."""
+    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    if "late-loads" in on:
+        found.append(leads(deps, specs, works, transfers, hw))
+    if "late-fills" in on:
+        found.append(late_fills(deps, specs))
+    before, after = (np.concatenate(x) for x in zip(*found))
+    return before, after
+
+
+def late_fills(deps: Dependencies, specs: Sequence[OpSpec]) -> tuple[np.ndarray, np.ndarray]:
+    """Return pairs (product, fill): a fill begins no sooner than that product is done.
+
+    Only fills of tiles to which the same engine next adds what lies in PSUM: the compiler puts
+    them right before that, so the engine does not fill tiles far ahead while it waits. The product
+    is the first of those that are added.
+    """
+    empty = np.zeros(0, np.int64)
+    fills = np.array([k.row.fills and len(k.operands) == 1 for k in specs] or [False])
+    fills = fills[deps.spec]
+    if not fills.any():
+        return empty, empty
+    some = np.flatnonzero(fills[deps.before])
+    first = some[np.append(True, np.diff(deps.before[some]) > 0)[: len(some)]]
+    fill, user = deps.before[first], deps.after[first]  # pairs are sorted: its next use
+    adds = np.array([adds_products(k) for k in specs])[deps.spec[user]]
+    adds &= deps.queue[fill] == deps.queue[user]
+    of_product = np.flatnonzero(deps.queue[deps.before] == PE)[::-1]
+    product = np.full(len(deps.queue), -1)  # the first that each instruction waits for
+    product[deps.after[of_product]] = deps.before[of_product]
+    before, after = product[user[adds]], fill[adds]
+    known = (before >= 0) & (before < after)
+    return before[known], after[known]

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..chip.hw import NeuronCore
 from ..chip.memory import HBM
+from ..errors import fail
 from ..trace import collector
 from ..trace.footprint import (
     ACT,
@@ -27,7 +28,7 @@ from ..trace.footprint import (
     analyse,
 )
 from ..trace.trace import OpSpec, Trace
-from . import compiler, cost, events, loop_nests, prefetch, spill
+from . import compiler, cost, events, loop_nests, prefetch, slices, spill
 from .balance import share_out
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
@@ -37,8 +38,8 @@ _OF_QUEUE = [ENGINES.index(name) for name in _QUEUE] + [
     ENGINES.index(next(name for name, q in _QUEUE.items() if q == TRIGGERED_BY[d]))
     for d in (LOADS, STORES)
 ]
-#: how often two cores are run to find when they meet: each time one more meeting is exact at least
-_ROUNDS = 24
+#: microseconds that a meeting is expected too early by, so that what a core waits for shows
+_EARLY = 1e-6
 
 
 @dataclass
@@ -102,8 +103,9 @@ def _plan(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> _Plan:
     deps.by_use = "use-order" in on
     if "nests" in on:
         deps.fences = loop_nests.fences(trace, deps.queue)
-    if "late-loads" in on:
-        deps.leads = prefetch.leads(deps, trace.op_specs, works, transfers, hw)
+    if "step-loads" in on:
+        deps.lines = trace.instructions().line
+    deps.leads = prefetch.waits(deps, trace.op_specs, works, transfers, hw, on)
     return _Plan(trace, engines, works, transfers, queues, deps)
 
 
@@ -146,17 +148,38 @@ def together(
         cores = [_Core(trace, hw, dge, on) for trace in traces]
         if len(cores) > 1 and len(cores[0].meetings):
             alone = [core.end() for core in cores]
-            met = np.zeros(len(cores[0].meetings))
-            for _ in range(_ROUNDS):
-                reached = np.max([core.reached() for core in cores], axis=0)
-                if (reached <= met + 1e-6).all():
-                    break
-                met = reached
-                for core in cores:
-                    core.meet(met)
+            _meet(cores)
             for core, end in zip(cores, alone):
                 core.waiting = core.end() - end
     return [core.schedule() for core in cores]
+
+
+def _meet(cores: list[_Core]) -> None:
+    """Run cores until each of their meetings is over when the last of them has come to it.
+
+    What happens up to a time depends on earlier meetings alone. So a run whose meetings are right
+    up to one of them shows when the cores come to that one: each run makes one more right at
+    least, and what it showed of later ones is what the next run expects of them. A meeting is
+    expected a hair too early: a core that comes later than that has come by itself.
+    """
+    count = len(cores[0].meetings)
+    expected = np.zeros(count)
+    for _ in range(2 * count + 2):
+        early = np.maximum(expected - _EARLY, 0.0)
+        for core in cores:
+            core.meet(early)
+        reached = np.max([core.reached() for core in cores], axis=0)
+        shown = (reached > early + _EARLY / 2) | (early == 0.0)
+        if (shown & (np.abs(reached - expected) <= 2 * _EARLY)).all():
+            return
+        expected = np.where(shown, reached, 0.0)  # expected too late: the next run shows when
+    raise fail(
+        "NKI-X02",
+        "nkisim cannot tell when two cores meet",
+        given=f"{count} meetings, which change from run to run",
+        limit=f"{2 * count + 2} runs: each one settles a meeting or shows when it is",
+        hint="this is a defect of nkisim: please report it with the kernel",
+    )
 
 
 class _Core:
@@ -172,7 +195,8 @@ class _Core:
         met: np.ndarray | None = None,
     ):
         self.hw, self.dge, self.on, self.waiting = hw, dge, on, 0.0
-        self.written = compiler.rewrite(trace, hw, on)
+        unused = frozenset() if dge and hw.hwdge else frozenset(("software-elements",))
+        self.written = compiler.rewrite(trace, hw, on - unused)
         overflow: dict[str, int] = {}
         rename = "rename" in on
         trace = self.written
@@ -180,9 +204,15 @@ class _Core:
             self.plan = _plan(trace, hw, on)
             overflow.update(self.plan.deps.overflow)
             if "sbuf" in self.plan.deps.overflow:  # again, with instructions that spill
-                self.plan = _plan(spill.spill_sbuf(trace, hw, rename), hw, on)
+                spilled = (
+                    _spilled(trace, hw, rename)
+                    if "slice-spills" in on
+                    else spill.spill_sbuf(trace, hw, rename)
+                )
+                self.plan = _plan(spilled, hw, on)
             meets = np.array([k.row.is_collective for k in self.plan.trace.op_specs] or [False])
             self.meetings = np.flatnonzero(meets[self.plan.deps.spec])
+            self.plan.deps.meetings = self.meetings
             self.meet(met)
             if not self.times.psum_missing or "psum" in overflow:
                 break
@@ -226,6 +256,23 @@ class _Core:
         return made
 
 
+def _spilled(trace: Trace, hw: NeuronCore, rename: bool) -> Trace:
+    """Return the trace with spills of whole tiles, or of slices where that moves much less.
+
+    A tile that goes and comes back as a whole takes one DMA each way, and comes back before its
+    first slice is used.
+    """
+    sunk = slices.sink_fills(trace, hw, rename)
+    tiles = spill.spill_sbuf(sunk, hw, rename, room=True)
+    parts = slices.cut(sunk, hw, rename)
+    if parts is sunk:
+        return tiles
+    parts = spill.spill_sbuf(parts, hw, rename, room=True)
+    least = _hbm_bytes(sunk)
+    more = (_hbm_bytes(tiles) - least) / max(_hbm_bytes(parts) - least, 1)
+    return parts if more > 1.0 + hw.timing.compiler_whole_share else tiles
+
+
 def _hbm_bytes(trace: Trace) -> int:
     """Return the bytes that a trace moves to and from HBM."""
     return sum(
@@ -251,6 +298,11 @@ def _schedule(
     trigger = np.array([cost.trigger_us(x, hw) if x else 0.0 for x in plan.transfers] or [0.0])
     for queue in TRIGGERED_BY:  # a trigger is an instruction of the engine
         busy[ENGINES[_OF_QUEUE[queue]]] += float(trigger[deps.spec[deps.queue == queue]].sum())
+    software = np.array(
+        [cost.descriptors_us(x, hw) if x and x.maker == "gpsimd" else 0.0 for x in plan.transfers]
+        or [0.0]
+    )
+    busy["gpsimd"] += float(software[deps.spec].sum())
     busy["dma"] = times.dma_busy / hw.dma_engines
     return Schedule(
         np.array(times.start),

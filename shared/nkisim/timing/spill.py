@@ -35,9 +35,24 @@ LOAD, STORE, COPY = (
 )
 
 
-def spill_sbuf(trace: Trace, hw: NeuronCore, rename: bool) -> Trace:
-    """Return the trace with loads and stores for what does not fit SBUF."""
-    return _Sbuf(trace, accesses(trace, hw, rename), hw, hw.sbuf_usable_bytes, psum=False).run()
+def spill_sbuf(trace: Trace, hw: NeuronCore, rename: bool, room: bool = False) -> Trace:
+    """Return the trace with loads and stores for what does not fit SBUF.
+
+    `room`: keep room for what comes back while it is in flight.
+    """
+    budget = _beside_reloads(hw) if room else hw.sbuf_usable_bytes
+    return _Sbuf(trace, accesses(trace, hw, rename), hw, budget, psum=False).run()
+
+
+def _beside_reloads(hw: NeuronCore) -> int:
+    """Return the bytes of a partition for tiles that stay, beside what DMAs have in flight.
+
+    A tile that comes back needs its room from the trigger on, as long as a load is taken to need:
+    what the DMA engines move in that time is for such tiles.
+    """
+    t = hw.timing
+    moved = hw.dma_engines * t.dma_engine_gbps * t.compiler_load_us * 1e3
+    return hw.sbuf_usable_bytes - int(moved / hw.pmax)
 
 
 def spill_psum(trace: Trace, hw: NeuronCore, rename: bool) -> Trace:

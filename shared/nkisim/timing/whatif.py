@@ -14,7 +14,7 @@ import numpy as np
 from ..chip.hw import NeuronCore
 from ..trace.footprint import Dependencies
 from ..trace.rewrite import Draft
-from ..trace.trace import OpSpec, Trace
+from ..trace.trace import SPEC, OpSpec, Trace
 from . import compiler, cost, events
 from .schedule import Schedule, generators, queue_of, schedule
 
@@ -39,12 +39,14 @@ def without(
     transfer: Faster | None = None,
     keep: np.ndarray | None = None,
     deps: Dependencies | None = None,
+    window: int | None = None,
 ) -> float:
     """Return the body of a schedule when some things cost less.
 
     `instrs` (numbers; default all) cost what `work` and `transfer` make of their costs; of the
     waits only those are left that `keep` (bool, by pair of `plan.deps`) tells. `hw` may be a chip
-    that is faster than that of the schedule; `deps`: instead of `plan.deps`.
+    that is faster than that of the schedule; `deps`: instead of `plan.deps`; `window`: among how
+    many of its next instructions an engine chooses, default as the compiler does.
     """
     deps = deps or plan.deps
     specs, count = plan.trace.op_specs, len(plan.trace.op_specs)
@@ -72,7 +74,7 @@ def without(
         transfers,
         hw,
         generators(hw, dge, on),
-        hw.timing.compiler_window if "reorder" in on else 1,
+        window or (hw.timing.compiler_window if "reorder" in on else 1),
     )
     hop = np.where([x is None for x in transfers], hw.timing.hop_us, 0.0)[deps.spec]
     return float((np.array(times.seen) - hop).max() - np.min(times.issue))
@@ -113,12 +115,47 @@ def fused(plan: Schedule, gone: np.ndarray, data: np.ndarray) -> Dependencies:
             key[a] = key[b]
     rank = np.argsort(np.array(key), kind="stable")
     rank = rank[~dropped[rank]]
-    place = np.full(n, -1)
+    return _renumbered(deps, rank, np.array(sorted(pairs), np.int64).reshape(-1, 2))
+
+
+def delayed(deps: Dependencies, late: np.ndarray, by: int) -> Dependencies:
+    """Return the dependencies of a program in which some instructions come later.
+
+    `late`: the first of them (numbers); with them goes all that uses what they make. They come `by`
+    instructions later, as if they were in a later iteration; nothing else waits for memory
+    that they use, as with more buffers.
+    """
+    moved = np.zeros(len(deps.spec), bool)
+    moved[late] = True
+    order = np.argsort(deps.before, kind="stable")
+    flows = moved.tolist()
+    for b, a in zip(deps.before[order].tolist(), deps.after[order].tolist()):
+        if flows[b]:  # who comes before is settled: pairs go forwards
+            flows[a] = True
+    late = np.array(flows)
+    rank = np.argsort(np.arange(len(deps.spec)) + by * late, kind="stable")
+    stay = ~(
+        late[deps.before] & ~late[deps.after]
+    )  # what is left: waits for memory of what is late
+    return _renumbered(deps, rank, np.stack([deps.before[stay], deps.after[stay]], axis=1))
+
+
+def dropped(deps: Dependencies, gone: np.ndarray) -> Dependencies:
+    """Return the dependencies without some instructions that nothing needs."""
+    left = np.ones(len(deps.spec), bool)
+    left[gone] = False
+    return _renumbered(deps, np.flatnonzero(left), np.stack([deps.before, deps.after], axis=1))
+
+
+def _renumbered(deps: Dependencies, rank: np.ndarray, pairs: np.ndarray) -> Dependencies:
+    """Return the dependencies of the instructions `rank` in that order, with these waits."""
+    place = np.full(len(deps.spec), -1)
     place[rank] = np.arange(len(rank))
-    both = place[np.array(sorted(pairs), np.int64).reshape(-1, 2)]
-    both = both[both[:, 0] < both[:, 1]]
+    both = place[pairs]
+    both = both[(both[:, 0] >= 0) & (both[:, 0] < both[:, 1])]
     both = both[np.lexsort((both[:, 1], both[:, 0]))]
     psum = np.argsort(place[deps.psum_instr], kind="stable")
+    psum = psum[place[deps.psum_instr[psum]] >= 0]
     leads = place[np.array(deps.leads)]
     leads = leads[:, (leads[0] >= 0) & (leads[0] < leads[1])]
     return replace(
@@ -131,18 +168,38 @@ def fused(plan: Schedule, gone: np.ndarray, data: np.ndarray) -> Dependencies:
         release=None if deps.release is None else deps.release[rank],
         psum_instr=place[deps.psum_instr][psum],
         psum_version=deps.psum_version[psum],
-        contended={int(place[i]): bank for i, bank in deps.contended.items()},
+        contended={int(place[i]): bank for i, bank in deps.contended.items() if place[i] >= 0},
     )
 
 
 def halved(plan: Schedule, hw: NeuronCore, *, dge: bool, on: frozenset[str]) -> float:
     """Return the body of a schedule whose tiles are cut in two along their last dim."""
-    cut = halves(plan.trace)
+    return _again(plan, halves(plan.trace), hw, dge, on)
+
+
+def others(
+    plan: Schedule,
+    hw: NeuronCore,
+    instrs: np.ndarray,
+    other: Callable[[OpSpec], OpSpec],
+    *,
+    dge: bool,
+    on: frozenset[str],
+) -> float:
+    """Return the body of a schedule whose instructions `instrs` are what `other` makes of them."""
+    draft = Draft(plan.trace)
+    for i in instrs.tolist():
+        draft.rows[draft.starts[i] + SPEC] = draft.spec(other(draft.spec_of(i)))
+    return _again(plan, draft.finish(), hw, dge, on)
+
+
+def _again(plan: Schedule, trace: Trace, hw: NeuronCore, dge: bool, on: frozenset[str]) -> float:
+    """Return the body of a trace that was made of a schedule's, after what compilers rewrite."""
     on = on - compiler.REWRITES  # those are done by now
     meets = np.array([k.row.is_collective for k in plan.trace.op_specs])[plan.deps.spec]
     return body_us(
         schedule(
-            cut,
+            trace,
             hw,
             dge=dge,
             on=on,

@@ -261,8 +261,8 @@ def test_a_file_that_is_not_of_measurements_gets_a_sentence(tmp_path, capsys, te
 
 def test_the_records_that_nkisim_carries_are_readable():
     every = records.load()
-    assert len(every) == len({r.id for r in every}) == 63 + 127 + 75
-    assert sum(r.scale == "relative" for r in every) == 97 and len(every[-76].parts) == 2
+    assert len(every) == len({r.id for r in every}) == 63 + 127 + 75 + 46
+    assert sum(r.scale == "relative" for r in every) == 97 and len(every[63 + 127 - 1].parts) == 2
 
 
 def test_candidates_are_counted_from_the_oldest():

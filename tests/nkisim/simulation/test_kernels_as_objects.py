@@ -94,6 +94,42 @@ def test_a_partial_of_a_kernel_that_a_launcher_is_given():
     assert (old.baremetal(functools.partial(scaled_old, factor=3.0))(X) == 3 * X).all()
 
 
+def test_a_partial_that_is_made_a_kernel_keeps_its_arguments():
+    for make in (nki.jit, nki.simulate):
+        made = make(functools.partial(scaled.func, factor=3.0))
+        assert (made(X) == 3 * X).all()
+        assert (make(functools.partial(scaled, factor=4.0))(X) == 4 * X).all()
+
+
+def test_a_partial_is_tuned_and_evaluated():
+    three = functools.partial(scaled, factor=3.0)
+    found = nkisim.tune(three, X, choices={"factor": [3.0, 5.0]}, reference=lambda x, factor: 5 * x)
+    assert found.best.values == {"factor": 5.0} and len(found.wrong) == 1
+    assert nkisim.evaluate(three, X, reference=lambda x: 3 * x).verdict == "right"
+
+
+def test_nki_simulator_runs_a_kernel_as_frameworks_do():
+    from nki.simulator import simulate_kernel
+
+    assert (simulate_kernel(scaled, (X,), {"factor": 3.0}) == 3 * X).all()
+    assert (simulate_kernel(scaled, args=[], kwargs={"x": X}, lnc=1) == 2 * X).all()
+    assert (simulate_kernel(lambda x: scaled.func(x), (X,), {}, _lnc=1) == 2 * X).all()
+    with pytest.raises(NkiError, match="NKI-K04"):
+        simulate_kernel(scaled, (X,), {"size": 3})
+
+
+def test_torch_tensors_run_with_nki_simulator_set(monkeypatch):
+    torch = pytest.importorskip("torch")
+    from nki.simulator import simulate_kernel
+
+    monkeypatch.setenv("NKI_SIMULATOR", "1")
+    x = torch.from_numpy(X)
+    for out in (scaled(x), simulate_kernel(scaled, (x,), {}), nki.simulate(scaled)(x)):
+        assert isinstance(out, torch.Tensor) and (out.numpy() == 2 * X).all()
+    wide = scaled(x.to(torch.bfloat16))
+    assert wide.dtype == torch.bfloat16
+
+
 def test_a_partial_with_arguments_that_the_kernel_does_not_have():
     with pytest.raises(NkiError, match="NKI-K04"):
         nkisim.simulate(functools.partial(scaled, size=3), X)
@@ -133,6 +169,17 @@ def test_a_method_is_bound():
     assert (layer.forward(X) == 5 * X).all() and (layer.forward_old(X) == 5 * X).all()
     assert (Layer.forward(layer, X) == 5 * X).all()
     assert (nkisim.simulate(layer.forward, X) == 5 * X).all()
+
+
+@pytest.mark.parametrize("name", ["forward", "forward_old"])
+def test_a_method_is_evaluated_and_pickled_with_its_object(name):
+    method = getattr(Layer(), name)
+    found = nkisim.evaluate(method, X, reference=lambda x: 5 * x, target="trn2", fixes=False)
+    assert (found.verdict, found.kernel) == ("right", name)
+    assert nkisim.evaluate(method, X, reference=lambda x: 4 * x, fixes=False).verdict == "wrong"
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        (out,) = pool.map(method, [X])
+    assert (out == 5 * X).all()
 
 
 def test_a_kernel_that_a_class_has_takes_no_self():

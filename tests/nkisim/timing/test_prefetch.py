@@ -17,8 +17,8 @@ import nkisim
 from model_kernels import ones
 from nkisim.chip import hw
 from nkisim.dialect import BETA1, NKI
-from nkisim.report.reasons import LEAD, reasons
 from nkisim.timing import compiler
+from nkisim.timing.reasons import LEAD, reasons
 from nkisim.timing.schedule import schedule
 
 EARLY = tuple(name for name in compiler.DEFAULT if name != "late-loads")
@@ -59,9 +59,9 @@ def test_small_loads_arrive_late_and_large_ones_in_time():
     assert body[1, compiler.DEFAULT] > 1.1 * body[1, EARLY]
     assert body[8, compiler.DEFAULT] < 1.1 * body[8, EARLY]
     late = times[1, compiler.DEFAULT]
-    why = reasons(late)["why"]
+    why = reasons(late.schedule)["why"]
     assert (why[late.schedule.deps.leads[1]] == LEAD).sum() > 30
-    assert not (reasons(times[1, EARLY])["why"] == LEAD).any()
+    assert not (reasons(times[1, EARLY].schedule)["why"] == LEAD).any()
 
 
 def test_a_load_is_as_far_ahead_as_it_is_taken_to_need():

@@ -11,8 +11,10 @@ import model_kernels as kernels
 import nkisim
 from model_kernels import ones
 from nkisim.chip import hw
-from nkisim.simulation import error_bands
+from nkisim.dialect import BETA1, NKI
+from nkisim.simulation import error_bands, kinds
 from nkisim.simulation.launch import launch
+from nkisim.timing import compiler
 from nkisim.timing.schedule import schedule
 
 SMALL = dataclasses.replace(hw.TRN1, sbuf_usable_bytes=4096)
@@ -110,6 +112,18 @@ def test_spilling_takes_time_and_is_told():
     assert moved == 2 * n * 128 * 1024 * 4 + not_.spill_bytes
 
 
+def test_in_the_package_nki_slices_spill_and_room_stays_for_them():
+    """One of beta 1 that spills was predicted 16 % too fast with it, 7 % without."""
+    x = ones(44, 128, 1024)
+    all_of_it, less = (
+        nkisim.profile(kernels.hoard, x, target="trn1", compute=False, compiler=on).spill_bytes
+        for on in (compiler.DEFAULT, (*compiler.DEFAULT, "slice-spills"))
+    )
+    assert less > all_of_it > 0
+    assert "slice-spills" in compiler.options(None, dialect=NKI)
+    assert "slice-spills" not in compiler.options(None, True, dialect=BETA1)
+
+
 def test_a_spilled_tile_takes_its_own_bytes_of_hbm():
     """In one piece: HBM has no partitions."""
     _, plan, _ = run("sbuf")
@@ -123,10 +137,19 @@ def test_a_spilled_tile_takes_its_own_bytes_of_hbm():
     assert stored
 
 
-def test_where_spills_decide_the_error_is_unknown():
+def test_where_spills_decide_only_kernels_that_spill_say_how_far_off(monkeypatch):
     hoard = ones(10, 128, 256)
     small = dataclasses.replace(hw.TRN1, sbuf_usable_bytes=4096)
-    for core, spilled in ((small, True), (hw.TRN1, False)):
-        trace = launch(kernels.hoard, (hoard,), {}, target="trn1", compute=False).trace
-        said = error_bands.trust(schedule(trace, core), core, False, "dma").unknown
-        assert ("spills" in said) == spilled, said
+    trace = launch(kernels.hoard, (hoard,), {}, target="trn1", compute=False).trace
+    plans = [(schedule(trace, core), core) for core in (small, hw.TRN1)]
+
+    def told():
+        return [error_bands.trust(plan, core, False, "dma") for plan, core in plans]
+
+    facts = error_bands.calibration()
+    spill, fits = told()
+    assert not spill.unknown and spill.pct != fits.pct
+    others = [n for n in facts["neighbours"] if n["kind"] != kinds.SPILL]
+    monkeypatch.setattr(error_bands, "calibration", lambda: {**facts, "neighbours": others})
+    alone, same = told()
+    assert "spills" in alone.unknown and same == fits

@@ -1,0 +1,102 @@
+"""Which mechanism decides the time of a kernel: its kind, by which errors are told apart.
+
+A model that was fitted to one kind says nothing about another one. So errors are listed by kind,
+bands of the special kinds come from kernels of that kind alone, and `calibrate` also shows what
+the model would say if it had never seen the kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..chip.hw import NeuronCore
+from ..timing.cost import ELEMENT, Transfer, issue_us, too_small
+from ..timing.schedule import Schedule
+from ..timing.whatif import body_us
+
+TWO_CORES, RUN_TIME, SPILL, ELEMENTS = "two cores", "run-time address", "spill", "element-wise"
+TINY, TENSOR, VECTOR, OTHER = "tiny", "PE-bound", "vector-bound", "other"
+#: kinds that say nothing about each other, nor about kernels without such a mechanism: why
+SPECIAL = {
+    TWO_CORES: "hardly any measured kernel runs on several cores at once",
+    RUN_TIME: "hardly any measured kernel gathers or scatters rows, whose descriptors GpSimd makes",
+    SPILL: "what a compiler spills of such a kernel, and when, was hardly measured",
+    ELEMENTS: "hardly any measured kernel moves its data element by element",
+}
+KINDS = (*SPECIAL, TINY, TENSOR, VECTOR, OTHER)
+TINY_US = 50.0  # a body shorter than this is fixed costs for the most part
+SEEN = 0.05  # of the DMAs: what is less is no matter
+WEIGHTY = 0.25  # of the body or of the bytes: what decides
+
+
+def kind_of(plan: Schedule, hw: NeuronCore, dge: bool, bound: str, cores: int = 1) -> str:
+    """Return the kind of a kernel, one of KINDS; the first that holds."""
+    if cores > 1:
+        return TWO_CORES
+    if gathers(plan, hw) >= SEEN:
+        return RUN_TIME
+    if spills(plan) >= WEIGHTY:
+        return SPILL
+    if share(plan, hw, dge, elements) >= WEIGHTY:
+        return ELEMENTS
+    if body_us(plan) < TINY_US:
+        return TINY
+    return {"tensor": TENSOR, "vector": VECTOR}.get(bound, OTHER)
+
+
+def elements(x: Transfer) -> bool:
+    """Return whether a DMA moves several elements a row, each by itself."""
+    return x.descriptors > x.rows and x.nbytes <= ELEMENT * x.descriptors
+
+
+def gathers(plan: Schedule, hw: NeuronCore) -> float:
+    """Return which share of the DMAs have rows that data choose."""
+    count = np.bincount(plan.deps.spec, minlength=len(plan.transfers)).tolist()
+    every = chosen = 0
+    for n, spec, x in zip(count, plan.trace.op_specs, plan.transfers):
+        if x is not None:
+            every += n
+            chosen += n * (x.maker == "gpsimd" and (spec.indirect or not too_small(x, hw)))
+    return chosen / every if every else 0.0
+
+
+def spills(plan: Schedule) -> float:
+    """Return which share of the bytes that DMAs move are spills and their loads."""
+    count = np.bincount(plan.deps.spec, minlength=len(plan.transfers)).tolist()
+    every = spilled = 0
+    for n, spec, x in zip(count, plan.trace.op_specs, plan.transfers):
+        if x is not None:
+            every += n * x.nbytes
+            spilled += n * x.nbytes * spec.row.spills
+    return spilled / every if every else 0.0
+
+
+def share(plan: Schedule, hw: NeuronCore, dge: bool, is_it: Callable[[Transfer], bool]) -> float:
+    """Return how much of the body such DMAs take, of their queue or of the DMA engines."""
+    body = body_us(plan)
+    count = np.bincount(plan.deps.spec, minlength=len(plan.transfers)).tolist()
+    issued = served = 0.0
+    for x, n in zip(plan.transfers, count):
+        if x is not None and is_it(x):
+            issued += n * issue_us(x, hw, dge)
+            served += n * x.us * x.engines / hw.dma_engines
+    return max(issued, served) / body if body > 0 else 0.0
+
+
+def never_seen(kind: str, hw: NeuronCore) -> NeuronCore:
+    """Return a core with the constants that would stand if a kind had never been measured.
+
+    What the kind alone shows goes back to what holds without it: run-time addresses cost what the
+    hardware's descriptors do, an element what the shortest descriptor does. Other kinds have no
+    constants of their own, or ones that many kinds share.
+    """
+    t = hw.timing
+    values: dict[str, Any] | None = {
+        RUN_TIME: {"swdge_issue_us": t.dge_issue_us, "swdge_row_us": t.dge_row_us},
+        ELEMENTS: {"dma_element_ns": t.dma_descriptor_floor_ns},
+    }.get(kind)
+    return hw if values is None else replace(hw, timing=replace(t, **values))
