@@ -3,13 +3,15 @@
 A tile lives from its first access to its last, in the order in which the kernel issues its
 instructions; one that is overwritten as a whole begins anew. What does not fit the compiler moves
 out and in again (spills), or refuses. The schedule of a profile counts what that costs; a plain
-run only says that it is so.
+run only says that it is so. Tiles of few partitions can lie beside each other, in quadrants of
+their own: counted is what tiles need at least, however they are laid.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from ..chip.hw import NeuronCore
 from ..chip.memory import PSUM, SBUF
 from ..trace.footprint import Versions, accesses
 from ..trace.trace import Trace
@@ -35,7 +37,7 @@ def check_capacity(m: Execution) -> None:
     lines = m.trace.instructions().line
     for memory, limit in limits.items():
         mine = np.flatnonzero((versions.psum == (memory is PSUM)) & (versions.bytes > 0))
-        at, peak = _peak(versions, mine, len(lines))
+        at, peak = _peak(versions, mine, len(lines), stores.nparts[versions.storage], hw)
         if peak > limit and not m.findings.found("NKI-R01", int(lines[at])):  # it says the same
             unit, per = ("banks", hw.psum_bank_bytes) if memory is PSUM else ("bytes", 1)
             m.findings.find(
@@ -68,14 +70,27 @@ def check_placed(m: Execution) -> None:
         )
 
 
-def _peak(v: Versions, mine: np.ndarray, instructions: int) -> tuple[int, int]:
-    """Return the instruction at which most bytes per partition are taken, and how many."""
+def _peak(
+    v: Versions, mine: np.ndarray, instructions: int, nparts: np.ndarray, hw: NeuronCore
+) -> tuple[int, int]:
+    """Return the instruction at which most bytes per partition are needed, and how many.
+
+    Two tiles of more than half of the partitions share one; all tiles share the quadrants.
+    """
+    size, quadrants = v.bytes[mine], hw.pmax // hw.quadrant
+    wide = _taken(v, mine, np.where(nparts[mine] > hw.pmax // 2, size, 0), instructions)
+    area = _taken(v, mine, -(-nparts[mine] // hw.quadrant) * size, instructions)
+    needed = np.maximum(wide, -(-area // quadrants))
+    at = int(needed.argmax())
+    return at, int(needed[at])
+
+
+def _taken(v: Versions, mine: np.ndarray, size: np.ndarray, instructions: int) -> np.ndarray:
+    """Return the sum of `size` of the tiles that are alive, by instruction."""
     change = np.zeros(instructions + 1, np.int64)
-    np.add.at(change, v.first[mine], v.bytes[mine])
-    np.add.at(change, v.last[mine] + 1, -v.bytes[mine])
-    taken = np.cumsum(change)
-    at = int(taken.argmax())
-    return at, int(taken[at])
+    np.add.at(change, v.first[mine], size)
+    np.add.at(change, v.last[mine] + 1, -size)
+    return np.cumsum(change)
 
 
 def _largest(trace: Trace, v: Versions, mine: np.ndarray, at: int, per: int, unit: str) -> str:

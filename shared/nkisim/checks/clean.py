@@ -15,7 +15,7 @@ MOST = 64  # records that are remembered
 _clean: dict[Hashable, None] = {}
 
 
-def look_of(m: Execution, inputs: Iterable[Any]) -> Hashable:
+def record_key(m: Execution, inputs: Iterable[Any]) -> Hashable:
     """Return all that the passes depend on; `inputs`: the tensors that came in."""
     tr, hw = m.trace, m.hw
     words = (tr.rows, tr.starts, tr.storages.data, tr.node_parent, tr.node_loop)
@@ -44,16 +44,16 @@ def look_of(m: Execution, inputs: Iterable[Any]) -> Hashable:
     )
 
 
-def is_clean(look: Hashable) -> bool:
+def is_clean(key: Hashable) -> bool:
     """Return whether nothing was found in a record that looked the same."""
-    return look in _clean
+    return key in _clean
 
 
-def remember(look: Hashable) -> None:
+def remember(key: Hashable) -> None:
     """Remember that nothing was found."""
     while len(_clean) >= MOST:
         _clean.pop(next(iter(_clean)), None)
-    _clean[look] = None
+    _clean[key] = None
 
 
-__all__ = ["is_clean", "look_of", "remember"]
+__all__ = ["is_clean", "record_key", "remember"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from ..errors import NkiError, Where
+from ..errors import DIALECT, NkiError, Where
 from ..errors.rules import RULES
 from ..trace.trace import Trace
 
@@ -43,6 +43,16 @@ class Finding:
         """Return what to try: the finding's own hint, or that of its rule, or ""."""
         rule = RULES.get(self.id)
         return self.hint or (rule.hint if rule else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the finding for JSON: id, severity, text, try, places (one or two)."""
+        return {
+            "id": self.id,
+            "severity": self.severity,
+            "text": self.text,
+            "try": self.suggestion(),
+            "places": [p.to_dict() for p in (self.where, self.other) if p is not None],
+        }
 
     def __str__(self) -> str:
         lines = [f"{self.severity}: {self.id} {self.text}"]
@@ -83,11 +93,19 @@ class Findings(list[Finding]):
         if key not in self._found:
             self._found.add(key)
             place = self._trace.where
-            self.append(Finding(id, severity, text, place(where), place(other)))
+            self.append(Finding(id, severity, text, place(where), place(other), _cure(id, text)))
 
     def found(self, id: str, where: int, other: int = -1) -> bool:
         """Return whether a finding has been added."""
         return (id, where, other) in self._found
+
+
+def _cure(id: str, text: str) -> str:
+    """Return what to try where it is not the rule's own: what the text says, or the dialect's."""
+    said = text.rpartition(" Try: ")
+    if said[1]:
+        return said[2]
+    return RULES[id].nki_hint if DIALECT.get().names_dst and id in RULES else ""
 
 
 def _source(place: Where, around: int = 2) -> str:

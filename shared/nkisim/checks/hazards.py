@@ -13,7 +13,7 @@ from ..chip.memory import HBM
 from ..errors import NkiError, fail
 from ..trace.trace import Operands, Trace
 from .execution import Execution
-from .iteration_conflicts import Conflict, Nodes, meetings, shared_bytes, strays
+from .iteration_conflicts import Conflict, Nodes, carried_tiles, conflicts, shared_bytes
 
 _INDEPENDENT = {"affine_range": "iteration of nl.affine_range", "grid": "instance of the grid"}
 #: what to do about a value that another one wrote
@@ -53,7 +53,7 @@ def check_loops(m: Execution, record: Trace | None = None) -> NkiError | None:
     error: NkiError | None = None
     met_at = [
         (met, int(lines[accesses.instr[met.access]]), int(lines[accesses.instr[met.write]]))
-        for met in meetings(trace, accesses, lines, node, homes, nodes)
+        for met in conflicts(trace, accesses, lines, node, homes, nodes)
         if not _onto_itself(trace, accesses, met.access)
     ]
     carried = {
@@ -77,8 +77,10 @@ def check_loops(m: Execution, record: Trace | None = None) -> NkiError | None:
             reads = np.flatnonzero((accesses.storage == storage) & ~accesses.write)
             used = nodes.inside(node[accesses.instr[reads]], met.loop).any()
             who = nodes.first_two(met, node[accesses.instr[[met.access, met.write]]], trace)
-            error = error or _written_twice(m, trace, accesses, met, line, other, bool(used), who)
-    for access, loop in strays(accesses, lines, node, homes, nodes):
+            error = error or _same_bytes_written(
+                m, trace, accesses, met, line, other, bool(used), who
+            )
+    for access, loop in carried_tiles(accesses, lines, node, homes, nodes):
         _carried(
             m,
             loop,
@@ -155,7 +157,7 @@ def _how_much(trace: Trace, accesses: Operands, met: Conflict) -> str:
     return f" ({round(np.isin(mine, others).mean() * size):,} of {size:,} elements)"
 
 
-def _written_twice(
+def _same_bytes_written(
     m: Execution,
     trace: Trace,
     accesses: Operands,

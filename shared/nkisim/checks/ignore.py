@@ -29,7 +29,7 @@ def is_ignored(finding: Finding) -> bool:
     )
 
 
-def kept(findings: Iterable[Finding]) -> list[Finding]:
+def without_ignored(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings that no comment turns off; an `ignore` without a reason is said."""
     out = []
     for finding in findings:

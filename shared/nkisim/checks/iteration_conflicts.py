@@ -32,14 +32,12 @@ class Conflict(NamedTuple):
 
 def _vague(spec: OpSpec, number: int) -> bool:
     """Return whether data or a mask decide which elements of its pattern an operand touches."""
-    return (
-        spec.scatters
-        and number == 0
-        or spec.masked
-        or number >= len(spec.operands) - spec.chosen
-        or spec.indirect
-        and spec.engine != "dma"
-    )
+    return _by_index(spec, number) or spec.masked or spec.indirect and spec.engine != "dma"
+
+
+def _by_index(spec: OpSpec, number: int) -> bool:
+    """Return whether run-time indices choose what an operand of a DMA touches."""
+    return spec.scatters and number == 0 or number >= len(spec.operands) - spec.chosen
 
 
 class Nodes:
@@ -132,6 +130,7 @@ class _Accesses:
             bool,
         )
         vague = np.array([_vague(k, n) for k, n, _ in operand_specs], bool)
+        by_index = np.array([_by_index(k, n) for k, n, _ in operand_specs], bool)
         operand, lowest = accesses.operand_spec[inner], accesses.lowest[inner]
         time = accesses.instr[inner] * 2 + accesses.write[inner]  # an instruction reads first
         order = np.lexsort((time, pattern[operand], lowest, which))
@@ -141,6 +140,7 @@ class _Accesses:
             update[operand],
             vague[operand],
         )
+        self.by_index = by_index[operand]
         self.node = node[self.number]
         self.owner = nodes.owner[self.node]
         key = np.stack([which[order], lowest[order], pattern[operand]])
@@ -190,7 +190,7 @@ class _Accesses:
         return np.where(k < 0, -1, np.where(self.owner[self.at[k]] == owner, mine, k))
 
 
-def meetings(
+def conflicts(
     trace: Trace,
     accesses: Operands,
     line: np.ndarray,
@@ -218,7 +218,9 @@ def meetings(
         )
         if tries.get(key, 0) >= _CHECKS:
             continue
-        later = acc.number[_later(acc, x, w, np.append(links.of(acc.region[x]), acc.region[x]))]
+        later = acc.number[
+            _writes_between(acc, x, w, np.append(links.of(acc.region[x]), acc.region[x]))
+        ]
         if len(later) and not _left(trace, accesses, first, second, later.tolist()):
             tries[key] = tries.get(key, 0) + 1
             continue
@@ -258,13 +260,15 @@ def _candidates(acc: _Accesses, links: _Links) -> Iterator[tuple[int, int, int]]
     access, k = access[k >= 0], k[k >= 0]
     write = acc.at[k]
     loop = acc.nodes.meet(acc.node[access], acc.node[write])
-    certain = (acc.region[write] == acc.region[access]) | ~acc.vague[write]
+    # that indices of two iterations choose other rows is a promise that is believed
+    apart = acc.by_index[write] & acc.by_index[access]
+    certain = (acc.region[write] == acc.region[access]) & ~apart | ~acc.vague[write]
     keep = np.flatnonzero((loop >= 0) & certain)
     keep = keep[np.lexsort((acc.time[write[keep]], acc.number[access[keep]]))]
     yield from zip(access[keep].tolist(), write[keep].tolist(), loop[keep].tolist())
 
 
-def strays(
+def carried_tiles(
     accesses: Operands, line: np.ndarray, node: np.ndarray, homes: np.ndarray, nodes: Nodes
 ) -> Iterator[tuple[int, int]]:
     """Yield (access, loop) of reads of a tile that another iteration has made, one of each
@@ -278,7 +282,7 @@ def strays(
         yield int(access[i]), int(loop[i])
 
 
-def _later(acc: _Accesses, x: int, w: int, regions: np.ndarray) -> np.ndarray:
+def _writes_between(acc: _Accesses, x: int, w: int, regions: np.ndarray) -> np.ndarray:
     """Return the writes to regions between write `w` and access `x` that are no updates."""
     k = acc.last(regions, np.full(len(regions), acc.time[x]))
     plain = np.where(k >= 0, acc.plain[k], -1)

@@ -12,7 +12,7 @@ VARIABLE = "NKISIM_CHECKS"
 LEVELS = TEACH, STRICT, OFF = "teach", "strict", "off"
 
 
-def asked(variable: str, allowed: Sequence[str], default: str, rule: str) -> str:
+def setting(variable: str, allowed: Sequence[str], default: str, rule: str) -> str:
     """Return the value of a variable of the environment; raise `rule` for another one."""
     given = os.environ.get(variable, "")
     value = given.strip().lower() or default
@@ -29,7 +29,7 @@ def asked(variable: str, allowed: Sequence[str], default: str, rule: str) -> str
 
 def requested() -> str:
     """Return the level that the environment asks for."""
-    return asked(VARIABLE, LEVELS, TEACH, "NKI-K16")
+    return setting(VARIABLE, LEVELS, TEACH, "NKI-K16")
 
 
 def as_error(findings: Sequence[Finding]) -> NkiError | None:

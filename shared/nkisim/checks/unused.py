@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..chip.memory import SBUF
+from ..chip.memory import HBM, SBUF
 from ..trace.footprint import Accesses, accesses
 from ..trace.geometry import Geometry
 from ..trace.trace import OpSpec, Trace
@@ -28,11 +28,25 @@ _LOOKED_AT = 64  # places of one line that are looked at for one that counts
 
 
 class _Steps(NamedTuple):
-    """The instructions of a run by step: a line and what it does there (a row of the table)."""
+    """The instructions of a run by step: a line and what it does there (a row of the table).
+
+    A line of a helper loads many tensors: what it loads of each tensor in HBM is a step.
+    """
 
     step: np.ndarray  # of each instruction
     line: np.ndarray  # of each step
     row: list[str]
+    source: np.ndarray  # the storage in HBM that a step loads, -1 for all else
+
+    def among(self, step: int) -> str:
+        """Return which of the tensors that its line loads a step loads, "" if it is the only."""
+        same = (self.line == self.line[step]) & (self.source >= 0)
+        same &= np.array([r == self.row[step] for r in self.row])
+        every = sorted(self.source[same].tolist())
+        if self.source[step] < 0 or len(every) < 2:
+            return ""
+        at = every.index(int(self.source[step])) + 1
+        return f" (of {len(every)} tensors in HBM that this line loads, number {at})"
 
 
 def check_unused(m: Execution) -> None:
@@ -41,7 +55,7 @@ def check_unused(m: Execution) -> None:
     if not len(trace):
         return
     acc = accesses(trace, m.hw)
-    steps = _steps(trace)
+    steps = _steps(trace, acc)
     specs = np.array([_is_of_interest(k) for k in trace.op_specs], bool)
     stored = acc.ev["write"].astype(bool) & acc.stores.hbm[acc.ev["storage"]]
     if not specs[acc.specs[acc.ev["instr"][stored]]].any():
@@ -58,7 +72,7 @@ def check_unused(m: Execution) -> None:
         line, first = int(steps.line[step]), int(np.argmax(steps.step == step))
         if some[first] and step not in told and trace.where(line) not in said:
             told.add(step)
-            spec = trace.op_specs[acc.specs[first]]  # a load that is not used may be on purpose
+            spec = trace.op_specs[acc.specs[first]]  # a load that is replaced may be on purpose
             loads = spec.engine == "dma" and spec.operands[0].memory is SBUF
             m.findings.find(
                 "NKI-U04", "note" if loads and not sure else "warning", text, line, other
@@ -71,13 +85,12 @@ def check_unused(m: Execution) -> None:
             f"what {steps.row[step]} writes here is written over before anything has read it",
             int(steps.line[other]),
         )
-    for step, other in _dropped(trace, acc, steps, unseen, some):
-        tell(
-            step,
-            f"what {steps.row[step]} computes here never reaches an output: nothing reads "
-            "it, or only what is dropped itself",
-            other,
-        )
+    for step, other, lost in _dropped(trace, acc, steps, unseen, some):
+        if steps.source[step] >= 0:
+            text = f"what {steps.row[step]} loads here is never used{steps.among(step)}"
+        else:
+            text = f"what {steps.row[step]} computes here never reaches an output"
+        tell(step, f"{text}: nothing reads it, or only what is dropped itself", other, sure=lost)
     for step in over.by_itself() if alone else ():
         tell(
             step,
@@ -86,20 +99,43 @@ def check_unused(m: Execution) -> None:
             "for each?",
             sure=True,
         )
-    for step, dead, every in _mostly(acc, steps, unseen, some) if alone else ():
-        tell(
-            step,
-            f"of {every} results that {steps.row[step]} computes here, {dead} are never "
-            "read. Was a sum meant, or are all of them to be stored?",
-        )
+    for step, dead, every in _partly(acc, steps, unseen, some) if alone else ():
+        if dead >= 2 and every - dead <= max(1, every // _HARDLY):
+            tell(
+                step,
+                f"of {every} results that {steps.row[step]} computes here, {dead} are never "
+                "read. Was a sum meant, or are all of them to be stored?",
+            )
+        elif steps.source[step] >= 0:  # the last one may be loaded ahead of time
+            tell(
+                step,
+                f"of {every} tiles that {steps.row[step]} loads here{steps.among(step)}, {dead} "
+                "are never read",
+            )
 
 
-def _steps(trace: Trace) -> _Steps:
+def _steps(trace: Trace, acc: Accesses) -> _Steps:
     specs, line, _ = trace.instructions()
     names = sorted({k.row.name for k in trace.op_specs})
     row = np.array([names.index(k.row.name) for k in trace.op_specs], np.int64)[specs]
-    which, step = np.unique((line + 1) * len(names) + row, return_inverse=True)
-    return _Steps(step, which // len(names) - 1, [names[i] for i in which % len(names)])
+    loads = np.array(
+        [
+            k.engine == "dma" and k.outputs == 1 and k.operands[0].memory is not HBM
+            for k in trace.op_specs
+        ],
+        bool,
+    )
+    operands = trace.operands()
+    reads = np.flatnonzero(~operands.write & acc.stores.hbm[operands.storage])[::-1]
+    source = np.full(len(specs), -1, np.int64)
+    source[operands.instr[reads]] = operands.storage[reads]  # the first one
+    source[~loads[specs]] = -1
+    stores = len(acc.stores.hbm) + 1
+    keys, step = np.unique(
+        ((line + 1) * len(names) + row) * stores + source + 1, return_inverse=True
+    )
+    of, source = keys // stores, keys % stores - 1
+    return _Steps(step, of // len(names) - 1, [names[i] for i in of % len(names)], source)
 
 
 def _is_of_interest(spec: OpSpec) -> bool:
@@ -117,8 +153,11 @@ def _is_of_interest(spec: OpSpec) -> bool:
 
 def _dropped(
     trace: Trace, acc: Accesses, steps: _Steps, unseen: np.ndarray, some: np.ndarray
-) -> list[tuple[int, int]]:
-    """Return (step, line of the tile) of the steps whose results reach no output.
+) -> list[tuple[int, int, bool]]:
+    """Return (step, line of the tile, is it lost?) of the steps whose results reach no output.
+
+    A load is lost if no other one of its tensor in HBM is used; else it may be there on purpose,
+    as one way of two to load the same.
 
     `some`: the instructions that are nothing but their results.
     """
@@ -169,14 +208,15 @@ def _dropped(
     made = {
         int(s): int(acc.stores.line[st]) for s, st in zip(step[write][::-1], storage[write][::-1])
     }
-    return [(s, made.get(s, -1)) for s in last]
+    used_sources = set(np.delete(steps.source, dead).tolist()) - {-1}
+    return [(s, made.get(s, -1), int(steps.source[s]) not in used_sources) for s in last]
 
 
-def _mostly(
+def _partly(
     acc: Accesses, steps: _Steps, unseen: np.ndarray, some: np.ndarray
 ) -> list[tuple[int, int, int]]:
     """Return (step, unread results, all results) of steps that write a tile of their own each time
-    and whose results, but for the last one or a few, are never read."""
+    and whose results are read in part."""
     ev = acc.ev
     write = ev["write"].astype(bool)
     read = np.bincount(ev["storage"][~write], minlength=len(acc.stores.hbm)) > 0
@@ -192,12 +232,7 @@ def _mostly(
     alive = np.bincount(each % size, read[each // size], size).astype(int)
     every = np.bincount(each % size, minlength=size)
     dead = every - alive
-    return [
-        (int(s), int(dead[s]), int(every[s]))
-        for s in np.flatnonzero(
-            (alive > 0) & (dead >= 2) & (alive <= np.maximum(1, every // _HARDLY))
-        )
-    ]
+    return [(int(s), int(dead[s]), int(every[s])) for s in np.flatnonzero((alive > 0) & (dead > 0))]
 
 
 # -- results that are written over -----------------------------------------------------------------

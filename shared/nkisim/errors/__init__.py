@@ -47,6 +47,16 @@ class Where(NamedTuple):
         """Return file and line, without the folder."""
         return f"{os.path.basename(known_as(self.file))}:{self.line}"
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the place for JSON: file, line, function, source (the line itself)."""
+        return {
+            "file": known_as(self.file),
+            "line": self.line,
+            "function": self.function,
+            "source": self.text,
+            "text": self.text,  # its name in the first records of nkisim.evaluate/1
+        }
+
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
     """Return the innermost frame at or above `frame` that is the user's, or None."""
@@ -141,6 +151,21 @@ class NkiError(ValueError):
         """Say that no line of a kernel is to blame, as for a variable of the environment."""
         self.where = None
         return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the error for JSON: id, name, what, limit, given, where, hint.
+
+        `where` is None or {"file", "line", "function", "source"}; texts that there are not are "".
+        """
+        return {
+            "id": self.id,
+            "name": self.name,
+            "what": self.what,
+            "limit": self.limit,
+            "given": self.given,
+            "where": self.where.to_dict() if self.where else None,
+            "hint": self.hint,
+        }
 
     def __str__(self) -> str:
         parts = [f"[{self.id}] {self.what}"]

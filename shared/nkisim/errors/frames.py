@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import sys
 import sysconfig
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from . import NkiError
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+#: the scripts that pip installs for the commands: bin/nkisim, Scripts/nkisim.exe/__main__.py
+_LAUNCHER = re.compile(r"[/\\](?:nkisim|labkit)(?:\.exe)?(?:[/\\]__main__\.py)?$")
 
 
 def known_as(file: str) -> str:
@@ -25,7 +28,7 @@ def known_as(file: str) -> str:
 
 def is_ours(filename: str) -> bool:
     """Return whether a source file belongs to the simulator rather than to the user."""
-    return filename.startswith(_HERE) or filename.startswith("<frozen")
+    return filename.startswith((_HERE, "<frozen")) or _LAUNCHER.search(filename) is not None
 
 
 def format_exception(rule: NkiError, tb: TracebackType | None) -> list[str]:

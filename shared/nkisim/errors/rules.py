@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .basis import basis
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -141,7 +143,7 @@ NKI-S14 | - | Sizes that are floats
 Python's / makes a float even where it divides: 8 / 2 is 4.0. The SDK takes such a float for the integer that it equals, and so does the simulator; a float that is no whole number is an error. Large sizes lose digits as floats, and the size that does not divide evenly is found by no one.
 Try: // for every size, bound and offset.
 NKI-S15 | - | A copy does not transpose
-nisa.dma_copy takes the elements of both sides in their order. Where source and destination have the same two sizes in the other order, (64, 128) and (128, 64), each row of one becomes parts of several rows of the other: a regrouping, which hardly any kernel wants there. One that wants it says so with a view.
+nisa.dma_copy takes the elements of both sides in their order. Where source and destination have the same two sizes in the other order, (64, 128) and (128, 64), each row of one becomes parts of several rows of the other: a regrouping, which hardly any kernel wants there. One that wants it says so with a view. A reshape that exchanges two sizes of a tensor, (64, 128) to (128, 64), is a view, and moves no element either: it is a note where no reshape of the kernel exchanges them back.
 Try: nisa.dma_transpose or nl.load_transpose2d to transpose; x.reshape(...) to regroup.
 NKI-D01 | - | No 64-bit types
 The engines compute in float32; NumPy makes float64 and int64 unless told otherwise. Convert before the call: x.astype(np.float32).
@@ -185,7 +187,7 @@ Try (import nki): nisa.dma_copy the kernel's argument into a tile, or make one w
 NKI-M03 | err_unsupported_memory | HBM is written by DMA
 out[...] = tile is no instruction; nl.store(out[...], value=tile) is.
 NKI-M04 | - | A tile fits into a partition
-A partition of SBUF has {sbuf_bytes}, of which a kernel can use {sbuf_usable_bytes}; one of PSUM has {psum_bytes}, in banks of {psum_bank_bytes}.
+A partition of SBUF has {sbuf_bytes}; a kernel can use {sbuf_usable_bytes}. A partition of PSUM has {psum_bytes}, in banks of {psum_bank_bytes}.
 NKI-M05 | - | Memories
 A tensor lives in HBM (kernel inputs and outputs, gigabytes, slow), in SBUF (tiles, megabytes, fast) or in PSUM (results of the Tensor Engine).
 Try: buffer=nl.sbuf, nl.psum or nl.shared_hbm.
@@ -453,7 +455,7 @@ psum += matmul adds to what is there. Only nl.zeros tells the chip that the firs
 Try: nl.zeros(..., dtype=nl.float32, buffer=nl.psum).
 Try (import nki): nisa.nc_matmul without accumulate=: the first write overwrites.
 NKI-U04 | - | Computed and never read
-An instruction computes what reaches no output: its tile is never read, or only by lines that are dropped themselves, or the same line writes over it, from other data, before anything has read it. The time is spent, and most often another result is wrong: a store of the wrong tile, a sum whose accumulate= names the wrong loop variable, a destination that does not move with the loop. Constants that are written over are no finding, nor is a second result that an instruction has to have.
+An instruction computes or loads what reaches no output: its tile is never read, or only by lines that are dropped themselves, or the same line writes over it, from other data, before anything has read it. The time is spent, and most often another result is wrong: a store of the wrong tile, a sum whose accumulate= names the wrong loop variable, a destination that does not move with the loop. Constants that are written over are no finding, nor is a second result that an instruction has to have.
 Try: store it or use it, or leave the instruction out; for a sum, accumulate=(k > 0) with the variable of the innermost loop.
 NKI-U05 | - | Accumulator registers are reset first, and read out
 The Scalar and the Vector Engine have one float32 register per partition, which reduce_cmd drives: reset_reduce (or load_reduce) begins a sum, reduce adds to it, reduce_res reads it out. They keep what was in them, from the last kernel as well. All summing instructions of an engine share them, so two sums at a time do not work, and an instruction of the Vector Engine with reduce_cmd.idle may change them.
@@ -466,6 +468,12 @@ An instruction has made a NaN or an infinity of finite numbers, and one has reac
 Try: subtract the maximum before exp; dtype=nl.float32 for squares and sums; scale before a cast to 8 bits; nl.maximum(x, eps) before a root or a division.
 NKI-T01 | - | Targets
 The generation of the NeuronCore is {generation}.
+NKI-T02 | - | Courses
+A course decides what hangs together: trn1 (Trainium 1, neuronxcc.nki), trn2 and trn3 (Trainium 2 and 3, import nki), each with an SDK and an instance type. It is chosen by --course, else by the variable NKI_COURSE, else by course = "trn2" below [tool.nkisim] in the nearest pyproject.toml. If none is chosen, a kernel's own dialect decides: neuronxcc.nki runs on trn1, import nki on trn2. The word none chooses no course, and simulates what AWS does not run as well.
+Try: trn1, trn2, trn3 or none.
+NKI-T03 | - | A kernel of another course
+The kernel is written in another dialect than the course that is chosen. AWS runs kernels of neuronxcc.nki with Neuron SDKs up to 2.29, and kernels of import nki from NKI 0.3 on Trainium 2 and 3 only, so no machine of that course runs it.
+Try: the other course, --target to choose the generation for one command, or --course none (NKI_COURSE=none) to simulate it all the same.
 NKI-G00 | - | How strictly the language is held
 NKI_LANGUAGE says what is done about what a compiler of NKI refuses: refuse (the default) makes an error of forms of calls that the compiler is known to refuse in the release and on the generation that are asked about (docs/release-verdicts.md lists them) and reports constructs of Python that it refuses; teach reports both and goes on; strict makes an error of all warnings of this kind; off says nothing. NKI_LANGUAGE_VERSION says which release of NKI is asked about, 0.1 to 0.7: the newest unless told otherwise. NKI_COMPILER_FRONTEND=custom, a variable of AWS's, keeps what specialized kernels before 0.7, a compiler that reads a subset of Python: loops over nl.dynamic_range and `while register:` are there, scalars are not. With tracer, the default of 0.7, Python runs the kernel once. `python -m nkisim lint FILE` reports on a file without running it.
 Try: NKI_LANGUAGE=strict python script.py.
@@ -484,6 +492,12 @@ A comment `# nkisim: ignore[NKI-L05] reason` on a line that a finding names turn
 _SEEN = ("NKI-R12", "NKI-R13")
 
 
+def _with_basis(text: str, how: str) -> str:
+    """Return a page with the line that says how its rule is known, above what to try."""
+    head, found, tail = text.partition("\nTry")
+    return f"{head}\nHow it is known: {how}.{found}{tail}" if how else text
+
+
 def _parse(pages: str) -> dict[str, Rule]:
     rules: dict[str, Rule] = {}
     for block in pages.strip().split("\nNKI-"):
@@ -491,11 +505,12 @@ def _parse(pages: str) -> dict[str, Rule]:
         id, name, title = (part.strip() for part in head.split("|"))
         id = id if id.startswith("NKI-") else f"NKI-{id}"
         hint, _, nki_hint = text.partition("\nTry: ")[2].partition("\nTry (import nki): ")
+        name = "" if name == "-" else name
         rules[id] = Rule(
             id,
             title,
-            text.strip(),
-            "" if name == "-" else name,
+            _with_basis(text.strip(), basis(id, name)),
+            name,
             hint.strip().rstrip("."),
             "note" if id in _SEEN else "",
             nki_hint.strip().rstrip("."),

@@ -13,7 +13,7 @@ from . import NkiError
 from .frames import format_exception, trim
 
 
-def watch() -> None:
+def install_hook() -> None:
     """Show uncaught exceptions of this program without our frames, unless it has its own way.
 
     Called when a kernel fails: programs in which none does keep Python's own way.

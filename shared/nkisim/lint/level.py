@@ -7,7 +7,7 @@ from types import CodeType
 from typing import Any
 
 from ..checks.finding import Finding
-from ..checks.strictness import OFF, STRICT, TEACH, asked
+from ..checks.strictness import OFF, STRICT, TEACH, setting
 from ..errors import NkiError, fail
 from . import program
 from .beta1 import Beta1Scan
@@ -28,7 +28,7 @@ _known: dict[tuple[int, str], tuple[CodeType, list[Finding]]] = {}  # hashing a 
 
 def release() -> str:
     """Return the release of NKI that the environment asks for; raise NkiError for other values."""
-    return asked(VERSION_VARIABLE, VERSIONS, NEWEST, "NKI-G00")
+    return setting(VERSION_VARIABLE, VERSIONS, NEWEST, "NKI-G00")
 
 
 def traced() -> bool:
@@ -37,7 +37,7 @@ def traced() -> bool:
     NKI 0.6 has both ways, and the other one as its default; earlier releases have one.
     """
     version = release()
-    frontend = asked(
+    frontend = setting(
         FRONTEND_VARIABLE, FRONTENDS, "tracer" if version >= TRACED else "custom", "NKI-G00"
     )
     return frontend == "tracer" and version >= BOTH
@@ -50,7 +50,7 @@ def requested() -> tuple[str, str]:
     Raises: NkiError for values that there are not.
     """
     version = max(release(), TRACED) if traced() else min(release(), BOTH)
-    return asked(LEVEL_VARIABLE, LEVELS, LEVELS[0], "NKI-G00"), version
+    return setting(LEVEL_VARIABLE, LEVELS, LEVELS[0], "NKI-G00"), version
 
 
 def older() -> bool:
@@ -99,12 +99,12 @@ def in_run(key: str, what: str, remedy: str = "") -> tuple[str, str, str] | None
 
     Raises: NkiError for a refused construct, if the level is "strict".
     """
-    asked, version = requested()
+    setting, version = requested()
     row = CONSTRUCTS[key]
     verdict = row.verdict(version)
-    if asked == "off" or verdict == ACCEPTED:
+    if setting == "off" or verdict == ACCEPTED:
         return None
-    if asked == "strict" and SEVERITY[verdict] == "warning":
+    if setting == "strict" and SEVERITY[verdict] == "warning":
         raise fail(row.id, f"{what}: {row.says}", hint=remedy or row.remedy)
     return row.id, SEVERITY[verdict], row.message(what, remedy)
 

@@ -77,11 +77,11 @@ def test_other_sizes_and_targets_are_other_records(passes):
 
 
 def test_what_fits_one_chip_is_looked_at_for_another():
-    """A tile of 40 kB a partition does, eight of them do not."""
+    """A tile of 32 partitions and 40 kB each does, 32 of them do not: four lie side by side."""
     wide = np.ones((128, 10_000), np.float32)
     for target in ("trn2", "trn1", "trn2"):
         assert ids(wide, 128, 1, target=target) == []
-        assert "NKI-M10" in ids(wide, 128, 8, target=target)
+        assert "NKI-M10" in ids(wide, 128, 32, target=target)
 
 
 def test_only_so_many_are_remembered(monkeypatch, passes):

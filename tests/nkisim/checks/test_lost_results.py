@@ -388,3 +388,93 @@ def running(x):
 
 def test_a_running_sum_is_read_where_it_is_written():
     assert found(running, X) == []
+
+
+@nki.jit
+def regrouped(x, how):
+    """Compute on a tensor as if it had another shape; store the result as it was, or not."""
+    out = nl.ndarray((64, 128), x.dtype, buffer=nl.shared_hbm)
+    t = nl.load(x.reshape((128, 64)))
+    nisa.activation(dst=t, op=nl.exp, data=t)
+    if how == "stored alike":
+        nisa.dma_copy(dst=out.reshape((128, 64)), src=t)
+        return out
+    other = nl.ndarray((128, 64), x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=other, src=t)
+    return other.reshape((64, 128)) if how == "turned back" else other
+
+
+@pytest.mark.parametrize(
+    "shape, says", [((32, 256), False), ((128, 64), True), ((64, 2, 64), False)]
+)
+def test_a_reshape_to_other_sizes_is_none_that_exchanges_them(shape, says):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(shape, x.dtype, buffer=nl.shared_hbm)
+        t = nl.load(x.reshape(shape))
+        nisa.activation(dst=t, op=nl.exp, data=t)
+        nisa.dma_copy(dst=out, src=t)
+        return out
+
+    assert found(kernel, X[:64, :128].copy()) == ([("NKI-S15", "note")] if says else [])
+
+
+@pytest.mark.parametrize("how", ["stored alike", "turned back", "kept"])
+@pytest.mark.parametrize("compute", [True, False])
+def test_a_reshape_that_exchanges_two_sizes_is_a_note_where_it_is_kept(how, compute):
+    x = X[:64, :128].copy()
+    says = found(regrouped, x, how, compute=compute)
+    assert says == ([("NKI-S15", "note")] if how == "kept" else [])
+
+
+def test_a_helper_that_loads_slices_and_one_is_not_used():
+    def load(source):
+        t = nl.ndarray(source.shape, nl.float32)
+        nisa.dma_copy(dst=t, src=source)
+        return t
+
+    @nki.jit
+    def kernel(x, used):
+        out = nl.ndarray((128, 256), x.dtype, buffer=nl.shared_hbm)
+        a, b = load(x[:, 0:256]), load(x[:, 256:512])
+        nisa.tensor_tensor(dst=a, data1=a, data2=b if used else a, op=nl.add)
+        nisa.dma_copy(dst=out, src=a)
+        return out
+
+    assert found(kernel, X, True) == []
+    assert found(kernel, X, False) == [("NKI-U04", "note")]
+
+
+@pytest.mark.parametrize("rows, count, says", [(64, 2, False), (96, 2, True), (32, 5, False)])
+@pytest.mark.parametrize("more", [0, 1])
+def test_tiles_of_few_partitions_lie_beside_each_other(rows, count, more, says):
+    """Tiles of 128 KiB a partition: two of 64 partitions fit side by side, of 96 they do not."""
+
+    @nki.jit
+    def kernel(x):
+        tiles = [nl.full((rows, 32768), 1.0, nl.float32) for _ in range(count + 2 * more)]
+        t = nl.ndarray((rows, 512), nl.float32)
+        nisa.dma_copy(dst=t, src=x[0:rows])
+        for tile in tiles:
+            nisa.tensor_tensor(dst=t, data1=t, data2=tile[:, 0:512], op=nl.add)
+        out = nl.ndarray((rows, 512), x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=t)
+        return out
+
+    ids = [f.id for f in nkisim.run(kernel, X, target="trn2").findings]
+    assert ("NKI-M10" in ids) == (says or more > 0)
+
+
+@pytest.mark.parametrize("other", [True, False])
+def test_a_load_that_is_not_used_is_a_warning_where_its_tensor_is_lost(other):
+    """Another tensor: an operand was forgotten. The same one: it is only loaded twice."""
+
+    @beta1.jit
+    def kernel(x, y):
+        out = beta1_nl.ndarray(x.shape, x.dtype, buffer=beta1_nl.shared_hbm)
+        t = beta1_nl.load(x)
+        beta1_nl.load(y if other else x)
+        beta1_nl.store(out, beta1_nl.exp(t))
+        return out
+
+    assert found(kernel, X, X.copy()) == [("NKI-U04", "warning" if other else "note")]

@@ -13,8 +13,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import nkisim
 from nkisim.cli.examples import examples
 from nkisim.errors.rules import RULES
 from nkisim.language.beta1 import names as beta1_names
@@ -128,3 +130,30 @@ def test_names_of_one_dialect_are_told_apart():
     }
     assert foreign("nl.add(x, y), nisa.tensor_copy(dst=t, src=u)", NKI) == set()
     assert len(list(said())) > 300 and len(list(rules())) > 200
+
+
+def test_a_row_that_has_two_names_is_called_as_the_kernel_calls_it():
+    import neuronxcc.nki as beta1
+    import neuronxcc.nki.language as beta1_nl
+    import nki
+    import nki.isa as nisa
+    import nki.language as nl
+
+    @beta1.jit
+    def older(x):
+        at = beta1_nl.full(x.shape, 600.0, dtype=beta1_nl.uint32)
+        out = beta1_nl.ndarray(x.shape, dtype=x.dtype, buffer=beta1_nl.shared_hbm)
+        beta1_nl.store(out, beta1_nl.gather_flattened(beta1_nl.load(x), at))
+        return out
+
+    @nki.jit
+    def newer(x):
+        at, t = nl.full(x.shape, 600, nl.uint32), nl.ndarray(x.shape, x.dtype)
+        nisa.nc_n_gather(dst=t, data=nl.load(x), indices=at)
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=t)
+        return out
+
+    for kernel, name in ((older, "nl.gather_flattened"), (newer, "nisa.nc_n_gather")):
+        found = nkisim.run(kernel, np.ones((128, 64), np.float32)).findings
+        assert any(f.id == "NKI-I02" and f" {name} " in f.text for f in found), found
