@@ -73,3 +73,13 @@ def reads_nothing(a):
 @nki.jit
 def breaks_a_rule(a):
     return nl.zeros((256, 8), dtype=a.dtype, buffer=nl.sbuf)
+
+
+@nki.jit
+def spoilt(a):
+    """Take a root of numbers below zero, and go on with it."""
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    tile = nl.add(nl.load(a), 0.5)
+    root = nisa.activation(op=nl.sqrt, data=tile)
+    nl.store(out, value=nl.multiply(root, 2.0))
+    return out

@@ -16,6 +16,7 @@ from .html import inline, save_html
 from .measured import both, load_measured
 from .perfetto import save_perfetto
 from .summary import summary
+from .table import save_table
 
 __all__ = [
     "Report",
@@ -28,6 +29,7 @@ __all__ = [
     "save_html",
     "save_json",
     "save_perfetto",
+    "save_table",
     "summary",
 ]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import linecache
 import os
-import re
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,12 @@ from nkisim.chip.hw import VERSIONS
 from nkisim.chip.memory import HBM, PSUM, SBUF
 from nkisim.errors.frames import known_as
 from nkisim.timing.cost import trigger_us
+from nkisim.timing.critical_path import label
+from nkisim.timing.reasons import reasons
+from nkisim.trace.names import assigned_on
 
 from .columns import DMA, Report
 from .metrics import metrics
-from .reasons import reasons
 from .tiles import tiles
 
 FINEST_TICK_US = 1e-4  # times are whole ticks, so that a column is 4 bytes an event
@@ -72,7 +73,7 @@ def _build(prof: Any) -> Report:
     columns.update(
         tensors,
         **_lifetimes(prof, ticks, line_of),
-        **reasons(prof),
+        **reasons(prof.schedule),
         **_values(prof),
         **tiles(prof, ticks, line_of, list(lines), names, tensors["storage_name"]),
     )
@@ -82,11 +83,17 @@ def _build(prof: Any) -> Report:
     hw = prof.hw
     head = {
         "kernel": prof.kernel_name,
+        "case": str(prof.case),
+        "arguments": [{k: v for k, v in a.items() if k != "storage"} for a in prof.arguments],
+        "dialect": prof.dialect,
+        "release": prof.release,
+        "date": prof.date,
         "target": hw.name,
         "generation": VERSIONS[hw.version],
         "descriptors": str(prof.descriptors),
         "calibrated": bool(hw.calibrated),
         "model_error": _model_error(prof),
+        "in_order_us": getattr(prof, "in_order_us", None),
         "tick_us": tick,
         "latency_us": float(prof.latency_us),
         "body_us": float(prof.body_us),
@@ -116,6 +123,8 @@ def _build(prof: Any) -> Report:
         "files": _files(lines),
         "findings": [_finding(f, where, short) for f in prof.findings],
         "values": _which_values(prof),
+        "first_bad": _first_bad(prof, line_of),
+        **_accounts(prof, where),
         "advice": [_advice(a, where) for a in prof.advice],
         "verdict": prof.verdict,
     }
@@ -204,6 +213,59 @@ def _advice(a: Any, where: dict[tuple[str, int, str], int]) -> dict[str, Any]:
     }
 
 
+def _accounts(prof: Any, where: dict[tuple[str, int, str], int]) -> dict[str, Any]:
+    """Return floor, traffic of tensors, regions and critical path; places as "file:line", and the
+    index of the line where a row has one."""
+    by_text = {str(w): (w.short, where[w.file, w.line, w.function]) for w in prof.trace.lines}
+
+    def placed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        out = []
+        for row in rows:
+            place, line = by_text.get(row["where"] or "", ("", -1))
+            out.append({**row, "where": place, "line": line})
+        return out
+
+    path, regions = prof.critical_path(), prof.regions()
+    return {
+        "floor": prof.floor(),
+        "tensors": placed(prof.tensors()),
+        "regions": {name: placed(rows) for name, rows in regions.items()},
+        "critical_path": {
+            "total_us": path["total_us"],
+            "spent_us": path["spent_us"],
+            "by_line": placed(path["by_line"]),
+        },
+    }
+
+
+def _first_bad(prof: Any, line_of: np.ndarray) -> list[dict[str, Any]]:
+    """Return the first instructions that wrote a NaN and an infinity, of those with values."""
+    kept, out = getattr(prof, "tile_values", None), []
+    if kept is None:
+        return []
+    rows = kept.rows
+    spec, line, _ = prof.trace.instructions()
+    for what, name in (("nan", "NaN"), ("inf", "infinity")):
+        some = rows[rows[what] > 0]
+        if not len(some):
+            continue
+        row = some[int(np.argmin(some["instr"]))]
+        i = int(row["instr"])
+        place = prof.trace.where(int(line[i]))
+        out.append(
+            {
+                "what": name,
+                "instr": i,
+                "name": label(prof.trace.op_specs[spec[i]]),
+                "elements": int(row[what]),
+                "of": int(row["count"]),
+                "line": int(line_of[int(line[i])]),
+                "place": place.short if place else "",
+            }
+        )
+    return out
+
+
 def _values(prof: Any) -> dict[str, np.ndarray]:
     """Return what tiles held, as flat columns; none if it was not kept."""
     kept = getattr(prof, "tile_values", None)
@@ -284,9 +346,6 @@ def _rows(start: np.ndarray, stop: np.ndarray, which: np.ndarray) -> np.ndarray:
     return out
 
 
-_ASSIGNED = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\[.*?\])?\s*(?::[^=]+)?[-+*/|&]?=(?!=)")
-
-
 def _tensors(
     trace: Any, lines: list[tuple[str, int, str]], line_of: np.ndarray
 ) -> tuple[list[str], dict[str, np.ndarray]]:
@@ -297,8 +356,7 @@ def _tensors(
     names = ["?", "input", "placed by the kernel"]
     by_line = []
     for file, number, _ in lines:
-        found = _ASSIGNED.match(linecache.getline(file, number))
-        text = found[1] if found else "?"
+        text = assigned_on(file, number)
         if text not in names:
             names.append(text)
         by_line.append(names.index(text))

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from typing import Any
 from .columns import Report, ReportError
 from .document import report_of
 
+MOST_COMPARED = 8
 LARGEST_INLINE = 4_000_000  # characters
 PAGE = Path(__file__).with_name("page")
 SCRIPTS = (
     "profile.js",
+    "accounts.js",
     "lanes.js",
     "timeline.js",
     "search.js",
@@ -29,12 +32,24 @@ SCRIPTS = (
 )
 
 
-def save_html(prof: Any, path: str | os.PathLike[str], compare: Any = None) -> None:
-    """Write the page of a profile; with `compare`, of two profiles above each other.
+def save_html(
+    prof: Any, path: str | os.PathLike[str], compare: Any = None, names: Sequence[str] = ()
+) -> None:
+    """Write the page of a profile; with `compare`, of several above each other.
 
-    Raises ReportError for a kernel that executed nothing.
+    `compare`: a profile, or a list of at most seven; `names`: what the page calls each, the first
+    one first (default: its kernel, and what tells it from the others).
+    Raises ReportError for a kernel that executed nothing, and for more than eight profiles.
     """
-    text = page(report_of(prof), None if compare is None else report_of(compare))
+    others = [] if compare is None else compare if isinstance(compare, (list, tuple)) else [compare]
+    reports = [report_of(p) for p in (prof, *others)]
+    if len(reports) > MOST_COMPARED:
+        raise ReportError(
+            f"{len(reports)} profiles were given; a page compares at most {MOST_COMPARED}."
+        )
+    for n, name in enumerate(names[: len(reports)]):
+        reports[n] = Report({**reports[n].head, "label": name}, reports[n].columns)
+    text = page(*reports)
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(text)
 
@@ -59,11 +74,13 @@ def inline(prof: Any) -> str:
     )
 
 
-def page(report: Report, other: Report | None = None) -> str:
+def page(report: Report, *others: Report) -> str:
     """Return the page as text."""
     script = "\n".join((PAGE / name).read_text("utf-8") for name in SCRIPTS)
     style = (PAGE / "style.css").read_text("utf-8")
-    data = _data("profile", report) + (_data("compare", other) if other is not None else "")
+    data = _data("profile", report) + "".join(
+        _data(f"compare{n if n > 1 else ''}", other) for n, other in enumerate(others, 1)
+    )
     # The page runs its own script and nothing else, and cannot reach the network: what a kernel's
     # source says can neither run nor leave.
     policy = (
@@ -71,9 +88,10 @@ def page(report: Report, other: Report | None = None) -> str:
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     kind = "measured and predicted" if report.head.get("measured") else "predicted"
+    known = (report.head["kernel"], report.head.get("case"), report.head["target"])
     values = {
         "kind": kind,
-        "title": escape(report.head["kernel"]),
+        "title": escape(" - ".join(filter(None, known))),
         "policy": policy,
         "style": style,
         "script": script,

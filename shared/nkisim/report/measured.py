@@ -167,15 +167,15 @@ def _build(
     before = sum(e.start < events[first].start for e in events)
     if before:
         left_out["set-up before the kernel begins"] += before
-    columns, shown = _columns(events[before:], own[before:])
+    columns, scale = _columns(events[before:], own[before:])
     return Report(
-        _head(document, shown, columns, left_out)
+        _head(document, scale, columns, left_out)
         | {"source": source, "kernel": kernel or source, "target": target or "?"},
         columns,
     )
 
 
-class Shown(NamedTuple):
+class Scale(NamedTuple):
     """What the columns of a timeline count in: its tick and end in us, specs (engine, name, moves,
     bytes) and places of instructions."""
 
@@ -185,7 +185,7 @@ class Shown(NamedTuple):
     places: list[tuple[str, int]]
 
 
-def _columns(events: list[Event], own: list[bool]) -> tuple[dict[str, Any], Shown]:
+def _columns(events: list[Event], own: list[bool]) -> tuple[dict[str, Any], Scale]:
     """Return the columns of a `Report`; time begins with the first event."""
     begin = np.array([e.start - events[0].start for e in events]) / 1e3
     length = np.array([max(0.0, e.duration) for e in events]) / 1e3
@@ -236,11 +236,11 @@ def _columns(events: list[Event], own: list[bool]) -> tuple[dict[str, Any], Show
         "life_first": nothing.astype(np.uint32),
         "life_last": nothing.astype(np.uint32),
         "pair": np.full(len(events), -1, np.int32),
-    }, Shown(tick, end, list(specs), list(places))
+    }, Scale(tick, end, list(specs), list(places))
 
 
 def _head(
-    document: dict[str, Any], shown: Shown, columns: dict[str, Any], left_out: Counter[str]
+    document: dict[str, Any], scale: Scale, columns: dict[str, Any], left_out: Counter[str]
 ) -> dict[str, Any]:
     """Return what a `Report` says of a whole run: the profile's summary, and "?" or 0 for what only
     a prediction knows."""
@@ -248,16 +248,16 @@ def _head(
     metrics = {
         k: v for k, v in summary.items() if isinstance(v, (int, float)) and not isinstance(v, bool)
     }
-    total = float(metrics.get("total_time") or 0) * 1e6 or shown.end
-    files = sorted({os.path.basename(file) for file, _ in shown.places})
+    total = float(metrics.get("total_time") or 0) * 1e6 or scale.end
+    files = sorted({os.path.basename(file) for file, _ in scale.places})
     return {
         "measured": True,
         "generation": 0,
         "calibrated": True,
         "model_error": "",
-        "tick_us": shown.tick,
+        "tick_us": scale.tick,
         "latency_us": total,
-        "body_us": shown.end,
+        "body_us": scale.end,
         "profile_total_us": total,
         "bound": "?",
         "engine_busy": {},
@@ -288,11 +288,11 @@ def _head(
                 "useful": 0,
                 "elementwise": 0,
             }
-            for e, name, moves, size in shown.specs
+            for e, name, moves, size in scale.specs
         ],
         "loops": [],
         "names": ["?"],
-        "lines": [[files.index(os.path.basename(f)), number, ""] for f, number in shown.places],
+        "lines": [[files.index(os.path.basename(f)), number, ""] for f, number in scale.places],
         "files": [{"name": name, "first": 1, "text": []} for name in files],
         "findings": [
             {

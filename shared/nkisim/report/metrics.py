@@ -6,16 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from nkisim.timing.regions import active_us
+
 from .columns import DMA, ENGINES, Report
-
-
-def active_us(start: np.ndarray, stop: np.ndarray) -> float:
-    """Return the length of the union of intervals: the time in which at least one was running."""
-    if not len(start):
-        return 0.0
-    order = np.argsort(start, kind="stable")
-    start, stop = start[order], np.maximum.accumulate(stop[order])
-    return float(np.sum(np.maximum(0.0, stop - np.maximum(start, np.r_[start[0], stop[:-1]]))))
 
 
 def metrics(report: Report) -> dict[str, Any]:

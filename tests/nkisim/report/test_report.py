@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import gzip
 import hashlib
 import json
@@ -16,10 +17,10 @@ import pytest
 
 from nkisim import report
 from nkisim.checks.finding import Finding
-from nkisim.cli.profile import load_kernel
+from nkisim.cli.kernel_arguments import load_kernel
 from nkisim.errors import NkiError
-from nkisim.report.metrics import active_us
 from nkisim.simulation.prediction import profile
+from nkisim.timing.regions import active_us
 
 KERNELS = Path(__file__).parents[1].joinpath("kernels_for_reports.py")
 
@@ -60,7 +61,7 @@ def test_the_summary_says_first_that_it_is_predicted(add):
 
 
 def test_the_summary_is_alphabetical_one_metric_a_line(add):
-    lines = [line.split() for line in report.summary(add).split("\n\n")[0].splitlines()[1:]]
+    lines = [line.split() for line in report.summary(add).split("metrics:\n")[1].splitlines()]
     names = [name for name, _ in lines]
     assert names == sorted(names) and len(names) > 30
 
@@ -388,3 +389,82 @@ def test_perfetto_itself_reads_the_trace(matmul, tmp_path):
         )
         assert count("select count(*) n from flow") == np.count_nonzero(matmul.timeline.pred >= 0)
         assert count("select count(*) n from stats where severity = 'error' and value > 0") == 0
+
+
+# -- what comes first, tables --------------------------------------------------------------------
+
+
+def test_the_summary_begins_with_time_by_line_and_ends_with_metrics(matmul):
+    text = report.summary(matmul)
+    at = [text.index(part) for part in ("floor ", "time by line", "what to change", "metrics:")]
+    assert at == sorted(at)
+    assert re.search(r"\d us +\d+%  kernels_for_reports.py:\d+ +nc_matmul", text)
+    assert "lhs_t 256x128 float32" in text.splitlines()[1]
+
+
+def test_a_saved_profile_has_the_same_summary(matmul, tmp_path):
+    report.save_json(matmul, tmp_path / "m.json")
+    assert report.summary(report.load(tmp_path / "m.json")) == report.summary(matmul)
+
+
+def test_a_saved_profile_names_no_folder(matmul):
+    head = json.dumps(report.report_of(matmul).head)
+    assert str(KERNELS.parent) not in head
+
+
+def test_the_date_is_the_one_of_the_environment_where_there_is_one(monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    one = profile(kernel("transpose"), zeros(128, 128), target="trn2", compute=False)
+    assert report.report_of(one).head["date"] == "1970-01-02 00:00 UTC"
+
+
+def test_the_first_nan_is_named_with_its_line():
+    one = profile(
+        kernel("spoilt"), np.full((128, 64), -1.0, np.float32), target="trn2", tile_values=True
+    )
+    (said,) = (line for line in report.summary(one).splitlines() if line.startswith("first NaN"))
+    assert "activation" in said and re.search(r"kernels_for_reports.py:\d+", said)
+    right = profile(
+        kernel("spoilt"), np.full((128, 64), 1.0, np.float32), target="trn2", tile_values=True
+    )
+    assert "first NaN" not in report.summary(right)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_instructions_are_a_table_in_the_columns_of_neuron_explorer(add, tmp_path, ending):
+    path = tmp_path / f"add.{ending}"
+    if ending == "csv":
+        report.save_table(add, path)
+        with open(path, encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    else:
+        parquet = pytest.importorskip("pyarrow.parquet")
+        report.save_table(add, path)
+        rows = parquet.read_table(path).to_pylist()
+    assert len(rows) == len(add.trace)
+    launch = add.latency_us - add.body_us
+    for i, row in enumerate(rows):
+        assert int(row["start_ts"]) == pytest.approx(
+            1e3 * (add.timeline.start_us[i] + launch), abs=1
+        )
+        assert str(row["predicted"]) == "True"
+    assert {r["engine"] for r in rows} == {"DMA", "Vector"}
+    assert {r["opcode"] for r in rows} == {"LOAD", "STORE", "TENSOR_TENSOR"}
+    assert re.fullmatch(r"kernels_for_reports.py:\d+", rows[0]["nki_source_location"])
+
+
+def test_a_table_that_was_predicted_can_be_read_as_one_that_was_measured(add, tmp_path):
+    rows = [r for r in report.table.rows(add) if r["engine"] != "DMA"]
+    (tmp_path / "t.json").write_text(json.dumps({"Instruction": rows}))
+    back = report.load_measured(tmp_path / "t.json", "add", "trn2")
+    assert len(back.columns["start"]) == len(rows)
+
+
+def test_a_table_of_another_ending_is_refused(add, tmp_path):
+    with pytest.raises(report.ReportError, match="csv or .parquet"):
+        report.save_table(add, tmp_path / "add.xlsx")
+
+
+def test_nine_profiles_are_too_many(add, tmp_path):
+    with pytest.raises(report.ReportError, match="at most 8"):
+        report.save_html(add, tmp_path / "nine.html", compare=[add] * 8)

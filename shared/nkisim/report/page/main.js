@@ -6,19 +6,19 @@ const $ = (id) => document.getElementById(id);
 class App {
   constructor(profiles) {
     this.profiles = profiles;
-    this.view = new View(Math.max(...profiles.map((p) => p.total)));
     this.at = 0;
     this.timelines = profiles.map((profile, k) => {
-      const timeline = new Timeline(profile, this.view, $("timelines"));
+      const timeline = new Timeline(profile, new View(profile.total), $("timelines"));
       if (profiles.length > 1) {
-        timeline.box.append(el("span", { class: "name" }, `${"AB"[k]}: ${profile.head.kernel}, ` +
+        timeline.box.append(el("span", { class: "name" }, `${LETTERS[k]}: ${profile.name_}, ` +
           `${profile.head.target}, ${time(profile.head.latency_us)}`));
       }
       this.gestures(timeline, k);
       return timeline;
     });
     this.measured = profiles.length > 1 && isMeasured(profiles[0]);
-    this.tabs = [...(this.measured ? ["Against hardware"] : []), "Instructions", "Selected", "Values", "Memory", "Roofline", "Findings", "Metrics"];
+    this.scales(true);
+    this.tabs = [...(this.measured ? ["Against hardware"] : []), "Instructions", "Selected", "Regions", "Tensors", "Values", "Memory", "Roofline", "Findings", "Metrics", "Help"];
     const wrong = profiles[0].head.findings.some((f) => f.severity === "error");
     this.tab = this.measured ? "Against hardware" : profiles.length > 1 ? "Metrics" : wrong ? "Findings" : "Instructions";
     this.focus(0, true);
@@ -28,8 +28,22 @@ class App {
     document.addEventListener("keydown", (event) => this.key(event));
     this.searching();
     const range = () => { $("range").textContent = `${time(this.view.t0 > 0 ? this.view.t0 : 0)} \u2013 ${time(this.view.t1)}`; };
-    this.view.watchers.push(range);
+    for (const t of this.timelines) t.view.watchers.push(range);
     range();
+  }
+
+  get view() { return this.timeline.view; }
+
+  /** Let all timelines show one stretch of time, on one scale, or each its own. */
+  scales(common) {
+    const views = this.timelines.map((t) => t.view);
+    this.common = common;
+    for (const view of views) view.link(common && !this.measured ? views : null);
+    if (this.measured) for (const view of views) view.link(views);
+    for (const view of views) view.fit();
+    const button = document.querySelector("[data-do=scale]");
+    button.hidden = views.length < 2 || this.measured;
+    button.textContent = common ? "Own scales" : "One scale";
   }
 
   get profile() { return this.profiles[this.at]; }
@@ -43,6 +57,7 @@ class App {
     this.timelines.forEach((t, i) => t.box.classList.toggle("current", i === k && this.timelines.length > 1));
     drawSource($("source"), this.profile, (place) => this.showPlace(place));
     drawAdvice($("advice"), this.profile, this);
+    drawLight($("light"), this.profile);
     this.drawTabs();
   }
 
@@ -63,9 +78,12 @@ class App {
                    Selected: () => selectedPanel(profile, this.timeline.selected, this),
                    Values: () => valuesPanel(profile, this.timeline.selected),
                    Memory: () => memoryPanel(profile, this.memoryTime ?? profile.total / 2, this),
+                   Regions: () => regionsPanel(profile, this),
+                   Tensors: () => tensorsPanel(profile, this),
+                   Help: () => helpPanel(),
                    Roofline: () => rooflinePanel(this.profiles.filter((p) => !isMeasured(p))),
                    Findings: () => findingsPanel(profile, this),
-                   Metrics: () => metricsPanel(this.profiles[0], this.profiles[1]) };
+                   Metrics: () => metricsPanel(this.profiles) };
     document.querySelector("main").classList.toggle("wide", this.tab === "Memory");
     $("panel").replaceChildren(...draw[this.tab]());
   }
@@ -88,10 +106,10 @@ class App {
     markSource($("source"), profile, again ? null : place);
   }
 
-  showKind(label) {
+  showKind(label, engine) {
     const { profile } = this;
     this.shown = null;
-    this.timeline.show((i) => profile.name(i) === label);
+    this.timeline.show((i) => profile.name(i) === label && profile.col.engine[i] === engine);
   }
 
   // -- search ------------------------------------------------------------------------------------
@@ -138,6 +156,7 @@ class App {
 
   act(what) {
     const done = { fit: () => this.view.fit(), in: () => this.view.zoom(0.5), out: () => this.view.zoom(2),
+                   scale: () => this.scales(!this.common),
                    clear: () => this.clear(), chain: () => { this.select(this.profile.last()); this.view.fit(); } };
     done[what]?.();
   }
@@ -175,7 +194,7 @@ class App {
   // -- pointer -----------------------------------------------------------------------------------
 
   gestures(timeline, k) {
-    const { base } = timeline, { view } = this, fingers = new Map();
+    const { base, view } = timeline, fingers = new Map();
     let moved = 0;
     const place = (e) => { const r = base.getBoundingClientRect(); return [e.clientX - r.left, e.clientY - r.top]; };
     base.addEventListener("wheel", (e) => {
@@ -231,9 +250,15 @@ class App {
   hover(timeline, k, x, y, event) {
     const found = timeline.under(x, y);
     for (const t of this.timelines) { t.hover = x > GUTTER ? { x } : null; t.overlay(); }
-    if (x <= GUTTER) { $("tip").hidden = true; return; }
     const { profile } = timeline, lines = [];
-    if (found.instr >= 0) {
+    if (x <= GUTTER) {
+      const help = rowHelp(timeline, y);
+      if (help) this.tell(timeline, event, help); else $("tip").hidden = true;
+      return;
+    }
+    if (found.stretch) {
+      lines.push(`${found.stretch.name} ${time(found.stretch.to - found.stretch.from)}`, found.stretch.about);
+    } else if (found.instr >= 0) {
       const { lane, event } = found;
       lines.push(lane.text(event), ...describe(profile, found.instr).map(([key, text]) => `${key}: ${text}`));
       if (lane.segments) lines.splice(1, 1, `part of the transfer on ${lane.title}`);
@@ -286,13 +311,25 @@ function banner(profile) {
   return text;
 }
 
+/** The banner of all profiles; the model's error of each. */
+function bannerOf(profiles) {
+  const texts = profiles.map(banner), shared = texts.map((t) => t.split("; error of the model: "));
+  if (new Set(texts).size === 1) return texts[0];
+  if (profiles.some(isMeasured) || new Set(shared.map(([first]) => first)).size > 1) return [...new Set(texts)].join(" / ");
+  return `${shared[0][0]}; error of the model: ${shared.map(([, error], k) => `${LETTERS[k]} ${error ?? "?"}`).join(", ")}`;
+}
+
 async function main() {
   try {
-    const profiles = [await readProfile("profile"), await readProfile("compare")].filter(Boolean);
-    const names = profiles.map((p) => p.head.kernel);
-    $("title").textContent = names[1] ? `${names[0]} (A) and ${names[1]} (B)` : names[0];
-    $("banner").textContent = [...new Set(profiles.map(banner))].join(" / ");
-    (profiles[1] && isMeasured(profiles[0]) ? measuredCards : drawCards)($("cards"), ...profiles);
+    const ids = ["profile", "compare", ...[...LETTERS].slice(2).map((_, k) => `compare${k + 2}`)];
+    const profiles = (await Promise.all(ids.map(readProfile))).filter(Boolean);
+    nameThem(profiles);
+    $("title").textContent = titleOf(profiles);
+    $("banner").textContent = bannerOf(profiles);
+    drawFacts($("facts"), profiles);
+    if (profiles[1] && isMeasured(profiles[0])) measuredCards($("cards"), ...profiles);
+    else if (profiles[1]) drawComparison($("cards"), profiles);
+    else drawCards($("cards"), profiles[0]);
     window.nkisim = new App(profiles);
     window.nkisim.loaded = performance.now();
   } catch (error) {

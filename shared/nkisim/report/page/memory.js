@@ -35,8 +35,8 @@ class MemoryMap {
   constructor(profile, view, app) {
     Object.assign(this, { profile, view, app, chosen: -1 });
     const { col, head } = profile, tick = head.tick_us, count = col.tile_name.length;
-    this.from = Float64Array.from(col.tile_first, (t) => t * tick);
-    this.to = Float64Array.from(col.tile_last, (t) => t * tick);
+    this.from = Float64Array.from(col.tile_first, (t) => t * tick + profile.launch);
+    this.to = Float64Array.from(col.tile_last, (t) => t * tick + profile.launch);
     this.order = ordered([...Array(count).keys()], this.from);
     this.place = new Int32Array(count);
     this.order.forEach((k, at) => { this.place[k] = at; });
@@ -194,7 +194,9 @@ class MemoryMap {
     const k = event.offsetX > GUTTER ? this.under(event) : -1;
     if (k < 0) { $("tip").hidden = true; return; }
     const { name, where } = tileText(this.profile, k), c = this.profile.col;
-    this.app.tell(null, event, [name, where, `${time(this.from[k])} to ${time(this.to[k])}`, this.profile.place(c.tile_line[k])]);
+    this.app.tell(null, event, [name, `${where}, ${bytes(c.tile_bytes[k])} a partition`,
+      `${time(this.from[k])} to ${time(this.to[k])}`, this.profile.place(c.tile_line[k]),
+      c.tile_over[k] >= 0 ? "overwritten before it was read" : "click: who writes and reads it"]);
   }
 
   choose(k) {

@@ -19,7 +19,7 @@ const num = (text) => td(text, "num");
 
 // -- key figures ---------------------------------------------------------------------------------
 
-function cardsOf(profile) {
+function cardsOf(profile, engines = 3) {
   const { head } = profile, m = head.metrics;
   const busy = Object.fromEntries(ENGINES.map((name) => [name, m[`${name === "dma" ? "dma" : `${name}_engine`}_active_time_percent`]]));
   const list = [
@@ -27,15 +27,16 @@ function cardsOf(profile) {
     ["total_time (profile)", time(head.profile_total_us), head.profile_total_us, -1],
     ["limited by", head.bound],
   ];
-  for (const name of [...ENGINES].sort((a, b) => (busy[b] ?? 0) - (busy[a] ?? 0)).slice(0, 3)) {
+  if (head.floor) list.splice(1, 0, ["floor of the job", time(head.floor.floor_us)], ["latency / floor", `${(head.latency_us / head.floor.floor_us).toFixed(2)}`, head.latency_us / head.floor.floor_us, -1]);
+  for (const name of [...ENGINES].sort((a, b) => (busy[b] ?? 0) - (busy[a] ?? 0)).slice(0, engines)) {
     if ((busy[name] ?? 0) > 0.004) {
       list.push([`${ENGINE_NAMES[ENGINES.indexOf(name)]} active`, percent(busy[name])]);
     }
   }
   if (head.flops) list.push(["MFU (of bf16)", percent(m.mfu_estimated_percent), m.mfu_estimated_percent, 1]);
   list.push(["DMA transfers", `${head.dma_transfer_count}`, head.dma_transfer_count, 0],
-            [`HBM read + write, ${percent(m.mbu_estimated_percent)} of peak`,
-             `${bytes(head.hbm_read_bytes)} + ${bytes(head.hbm_write_bytes)}`],
+            ["HBM read + write", `${bytes(head.hbm_read_bytes)} + ${bytes(head.hbm_write_bytes)}`],
+            ["MBU (of HBM's peak)", percent(m.mbu_estimated_percent), m.mbu_estimated_percent, 0],
             ["SBUF, PSUM peak", `${bytes(head.sbuf_peak_bytes)}, ${head.psum_peak_banks} bank${head.psum_peak_banks === 1 ? "" : "s"}`]);
   return list;
 }
@@ -47,25 +48,40 @@ function drawAdvice(host, shown, app) {
   if (!advice?.length) { host.replaceChildren(el("p", { class: "dim" }, verdict ?? "")); return; }
   const rows = advice.map((a) => el("li", {}, a.place ? el("button", { class: "mono",
     onclick: () => { app.focus(app.profiles.indexOf(profile)); if (a.line >= 0) app.showPlace(profile.placeOf[a.line]); } }, a.place) : "", ` ${a.text}`));
-  const which = app.profiles.length > 1 ? ` in ${"AB"[app.profiles.indexOf(profile)]}` : "";
+  const which = app.profiles.length > 1 ? ` in ${LETTERS[app.profiles.indexOf(profile)]}` : "";
   host.replaceChildren(el("h2", {}, `What to change first${which}`), el("ol", {}, ...rows));
 }
 
-function drawCards(host, profile, other) {
-  const theirs = new Map(other ? cardsOf(other).map((c) => [c[0], c]) : []);
-  host.replaceChildren(...cardsOf(profile).map(([label, text, value, better]) => {
-    const value2 = theirs.get(label)?.[2], b = el("b", {}, text);
-    if (value2 !== undefined && value !== undefined) b.append(change(value, value2, better));
-    return el("div", { class: "card" }, b, el("span", {}, label));
-  }));
+function drawCards(host, profile) {
+  const { first_bad: bad } = profile.head;
+  host.replaceChildren(...cardsOf(profile).map(([label, text]) => el("div", { class: "card" }, el("b", {}, text), el("span", {}, label))),
+    ...(bad ?? []).map((b) => el("div", { class: "card" }, el("b", { class: "bad" }, `${b.place || b.name}`),
+      el("span", {}, `first ${b.what}: instruction ${b.instr}, ${b.name}`))));
 }
 
-/** How b differs from a, in words and colour: better is +1 (more), -1 (less) or 0 (neither). */
-function change(a, b, better) {
-  if (a === b) return el("i", { class: "dim" }, "same in B");
-  const more = b > a, good = better === 0 ? "dim" : (better > 0) === more ? "good" : "bad";
-  const text = a ? `${more ? "+" : "\u2212"}${(Math.abs(b / a - 1) * 100).toFixed(1)} % in B` : "new in B";
-  return el("i", { class: good }, text);
+/** How b stands to a: "177\u00d7", "\u221212.3 %", "same". */
+function ratio(a, b) {
+  if (a === b) return "same";
+  if (!a || !b || a < 0 || b < 0) return a ? "none" : "new";
+  const r = b / a, times = (x) => `${x >= 9.95 ? x.toFixed(0) : x.toFixed(1)}\u00d7`;
+  if (r >= 2) return times(r);
+  if (r <= 0.5) return `1/${times(1 / r)}`;
+  return `${r > 1 ? "+" : "\u2212"}${(Math.abs(r - 1) * 100).toFixed(1)} %`;
+}
+
+/** Key figures of two to eight profiles, a column each; how each differs from A. */
+function drawComparison(host, profiles) {
+  const cards = profiles.map((p) => new Map(cardsOf(p, ENGINES.length).map((c) => [c[0], c])));
+  const labels = [...new Set(cards.flatMap((c) => [...c.keys()]))];
+  const rows = labels.map((label) => el("tr", {}, td(label, "dim"), ...cards.map((c, k) => {
+    const [, text, value, better] = c.get(label) ?? [], first = cards[0].get(label)?.[2], cell = num(text ?? "\u2013");
+    if (!k || value === undefined || first === undefined) return cell;
+    const good = !better || value === first ? "dim" : (better > 0) === value > first ? "good" : "bad";
+    cell.append(" ", el("i", { class: good }, ratio(first, value)));
+    return cell;
+  })));
+  host.replaceChildren(el("div", { class: "comparison" },
+    rowsTable([["compared with A"], ...profiles.map((p, k) => [`${LETTERS[k]}: ${p.name_}`, "num"])], rows)));
 }
 
 // -- source --------------------------------------------------------------------------------------
@@ -117,7 +133,7 @@ function markSource(host, profile, place) {
 // -- tabs ----------------------------------------------------------------------------------------
 
 function topPanel(profile, app) {
-  const rows = profile.top.map((row) => goRow(() => app.showKind(row.label),
+  const rows = profile.top.map((row) => goRow(() => app.showKind(row.label, row.engine),
     el("td", {}, swatch(PALETTE[row.color]), row.label), td(ENGINE_NAMES[row.engine]),
     num(`${row.count}`), num(time(row.time)), num(time(row.time / row.count)), num(time(row.longest))));
   return [rowsTable([["instruction"], ["engine"], ["count", "num"], ["time", "num"], ["mean", "num"],
@@ -184,18 +200,20 @@ function findingsPanel(profile, app) {
   });
 }
 
-function metricsPanel(profile, other) {
-  const a = profile.head.metrics, b = other?.head.metrics, rows = [];
+function metricsPanel(profiles) {
+  const all = profiles.map((p) => p.head.metrics), rows = [];
   const show = (v) => typeof v === "number" && !Number.isInteger(v) ? `${Number(v.toPrecision(5))}` : `${v}`;
-  for (const name of Object.keys({ ...a, ...b }).sort()) {
-    const cells = [td(name), num(show(a[name] ?? "-"))];
-    if (b) {
-      const d = typeof a[name] === "number" && a[name] ? (b[name] / a[name] - 1) * 100 : NaN;
-      cells.push(num(show(b[name] ?? "-")), num(Number.isFinite(d) ? (d ? `${d > 0 ? "+" : ""}${d.toFixed(1)} %` : "=") : ""));
-    }
+  for (const name of Object.keys(Object.assign({}, ...all)).sort()) {
+    const cells = [td(name)], a = all[0][name];
+    all.forEach((metrics, k) => {
+      const b = metrics[name];
+      cells.push(num(show(b ?? "-")));
+      if (k) cells.push(num(typeof a === "number" && typeof b === "number" ? ratio(a, b) : ""));
+    });
     rows.push(el("tr", {}, ...cells));
   }
-  const heads = b ? [["metric"], ["A", "num"], ["B", "num"], ["B against A", "num"]] : [["metric"], ["predicted", "num"]];
+  const heads = all.length > 1 ? [["metric"], ...all.flatMap((_, k) => k ? [[LETTERS[k], "num"], [`${LETTERS[k]} against A`, "num"]] : [["A", "num"]])]
+    : [["metric"], ["predicted", "num"]];
   return [rowsTable(heads, rows), el("p", { class: "dim" }, "Names and units as neuron-profile prints them: " +
     "seconds, bytes, and _percent as a fraction of 1.")];
 }
@@ -206,7 +224,7 @@ function rooflinePanel(profiles) {
   const { head } = profiles[0], W = 520, H = 300, L = 54, B = 34, seconds = (p) => p.head.latency_us / 1e6;
   const points = [];
   profiles.forEach((p, k) => {
-    const moved = p.head.hbm_read_bytes + p.head.hbm_write_bytes, tag = profiles.length > 1 ? " " + "AB"[k] : "";
+    const moved = p.head.hbm_read_bytes + p.head.hbm_write_bytes, tag = profiles.length > 1 ? " " + LETTERS[k] : "";
     const kinds = p.head.kinds;
     let elements = 0;
     for (let i = 0; i < p.count; i++) elements += kinds[p.col.kind[i]].elementwise;

@@ -45,8 +45,11 @@ class Profile {
     }
     const { tick_us: tick, kinds } = this.head, c = this.col;
     this.count = c.start.length;
-    const us = (ticks) => Float64Array.from(ticks, (t) => t * tick);
-    const ends = (first, length) => Float64Array.from(first, (t, i) => (t + length[i]) * tick);
+    // The launch comes first: so the end of the timeline is the latency in the header.
+    const { latency_us: latency, body_us: body } = this.head;
+    this.launch = isMeasured(this) || !(latency > body) ? 0 : latency - body;
+    const us = (ticks) => Float64Array.from(ticks, (t) => t * tick + this.launch);
+    const ends = (first, length) => Float64Array.from(first, (t, i) => (t + length[i]) * tick + this.launch);
     this.start = us(c.start);
     this.end = ends(c.start, c.dur);
     this.issue = us(c.issue);
@@ -59,6 +62,13 @@ class Profile {
     this.dge = this.head.descriptors === "dge";
     this.total = 0;
     for (const e of this.end) if (e > this.total) this.total = e;
+    this.ends = this.total;                        // what is after it is control flow of the chip
+    if (this.launch) this.total = Math.max(this.total, latency);
+    this.stretches = [{ from: 0, to: this.launch, name: "launch",
+      about: "What starting any kernel takes, before its first instruction. Nothing in the kernel changes it." },
+    { from: this.ends, to: this.total, name: "control flow",
+      about: "Registers and loops that the chip itself goes through; the model lets nothing overlap them." }]
+      .filter(({ from, to }) => to - from > 1e-3);
     this.operandAt = new Int32Array(this.count);
     for (let i = 0, at = 0; i < this.count; i++) {
       this.operandAt[i] = at;
@@ -124,10 +134,10 @@ class Profile {
       const memory = ["SBUF", "PSUM", "HBM"][c.storage_memory[c.operand[this.operandAt[i]]]];
       out.push([`waits for ${who(by)}`, `waits for ${who(by)} to ${c.engine[by] === DMA ? "bring" : "compute"} ${tile}`, `waits for ${who(by)} to free the buffer of ${tile}`,
                 `waits for ${who(by)} to write ${tile} first`,
-                `waits for ${who(by)} to leave its memory in ${memory}`,
+                `waits for ${who(by)} to leave its ${memory === "PSUM" ? "bank of" : "memory in"} ${memory}`,
                 `is not loaded before it will be needed: waits for ${who(by)}`][c.why?.[i] ?? 0]);
     }
-    const free = Math.max(c.pred[i] >= 0 ? this.end[c.pred[i]] : 0, this.behind[i] >= 0 ? this.leaves[this.behind[i]] : 0);
+    const free = Math.max(c.pred[i] >= 0 ? this.end[c.pred[i]] : this.launch, this.behind[i] >= 0 ? this.leaves[this.behind[i]] : this.launch);
     if (c.engine[i] !== DMA && this.takes[i] - free > 0.06) {
       const into = this.head.kinds[c.kind[i]].operands[0]?.[0] === "psum";
       const table = c.engine[i] === 2 && this.name(i).startsWith("activation");
@@ -164,23 +174,20 @@ class Profile {
   _names() {
     const spill = (k) => k.name.startsWith("spill_") ? "spill " : "";
     const labels = this.head.kinds.map((k) => k.moves ? `${spill(k)}${k.moves} (DMA)` : k.name);
-    const by = new Map();
-    labels.forEach((label, k) => {
-      if (!by.has(label)) by.set(label, { label, engine: ENGINES.indexOf(this.head.kinds[k].engine),
-                                          time: 0, count: 0, longest: 0, at: -1 });
-    });
-    const rows = labels.map((label) => by.get(label)), kind = this.col.kind;
-    for (let i = 0; i < this.count; i++) {
-      const row = rows[kind[i]], time = this.spent[i];
+    const by = new Map(), { kind, engine } = this.col;
+    for (let i = 0; i < this.count; i++) {         // the engine that ran it: copies go to either of two
+      const label = labels[kind[i]], key = `${engine[i]} ${label}`, time = this.spent[i];
+      if (!by.has(key)) by.set(key, { label, engine: engine[i], time: 0, count: 0, longest: 0, at: -1 });
+      const row = by.get(key);
       row.time += time;
       row.count++;
       if (time > row.longest || row.at < 0) { row.longest = time; row.at = i; }
     }
-    this.top = [...by.values()].filter((r) => r.count).sort((a, b) => b.time - a.time);
+    this.top = [...by.values()].sort((a, b) => b.time - a.time);
     for (const row of this.top) {
       row.color = colorOf(row.label);
     }
-    this.colorOfKind = rows.map((row) => row.color ?? 0);
+    this.colorOfKind = labels.map(colorOf);
     this.labels = labels;
   }
 
@@ -270,6 +277,7 @@ class Profile {
         add("trigger to first byte", this.issue[k]);
       }
     }
+    if (this.launch) { add("latency between instructions", this.launch); add("launch", 0); }
     return Object.fromEntries(Object.entries(out).sort((a, b) => b[1] - a[1]));
   }
 

@@ -25,13 +25,13 @@ function testOf(profile, word) {
     const limit = Number(span[2]) * UNITS[span[3] ?? "us"], sign = span[1] === ">" ? 1 : -1;
     return (i) => sign * (profile.spent[i] - limit) > 0;
   }
-  const kinds = head.kinds.map((kind, k) => [profile.labels[k], ENGINE_NAMES[ENGINES.indexOf(kind.engine)],
+  const kinds = head.kinds.map((kind, k) => [profile.labels[k],
     ...kind.operands.map(([memory, dtype, shape]) => `${memory} ${dtype} [${shape.join(",")}]`)].join(" ").toLowerCase().includes(word));
   const lines = head.lines.map((_, k) => `${profile.place(k)} ${head.lines[k][2]} ${profile.sourceText(k)}`.toLowerCase().includes(word));
   const names = head.names.map((name) => name !== "?" && name.toLowerCase() === word);
   const any = names.some(Boolean);
   return (i) => {
-    if (kinds[col.kind[i]] || (col.line[i] >= 0 && lines[col.line[i]])) return true;
+    if (kinds[col.kind[i]] || ENGINE_NAMES[col.engine[i]].toLowerCase().includes(word) || (col.line[i] >= 0 && lines[col.line[i]])) return true;
     if (!any) return false;
     const at = profile.operandAt[i], n = head.kinds[col.kind[i]].operands.length;
     for (let k = 0; k < n; k++) if (names[col.storage_name[col.operand[at + k]]]) return true;

@@ -3,12 +3,19 @@
 
 const GUTTER = 122, RULER = 20;
 
-/** The stretch of time on show, shared by the timelines of a page; all in microseconds. */
+/** The stretch of time that a timeline shows; all in microseconds. Linked views show the same one. */
 class View {
   constructor(total) {
-    this.total = total;
+    this.own = this.total = total;
     this.watchers = [];
+    this.links = [];
     this.fit();
+  }
+
+  /** Show the same stretch as other views from now on (those of a page), or (null) a stretch of its own. */
+  link(views) {
+    this.links = (views ?? []).filter((view) => view !== this);
+    this.total = views ? Math.max(...views.map((view) => view.own)) : this.own;
   }
 
   fit() { this.set(0, this.total * 1.01); }
@@ -18,9 +25,11 @@ class View {
     const middle = (t0 + t1) / 2, edge = span * 0.5;
     const centre = Math.min(Math.max(middle, Math.min(edge, this.total / 2) - span * 0.02),
                             Math.max(this.total - edge * 0.9, this.total / 2));
-    this.t0 = centre - span / 2;
-    this.t1 = centre + span / 2;
-    for (const watcher of this.watchers) watcher();
+    for (const view of [this, ...this.links]) {
+      view.t0 = centre - span / 2;
+      view.t1 = centre + span / 2;
+      for (const watcher of view.watchers) watcher();
+    }
   }
 
   zoom(factor, at = (this.t0 + this.t1) / 2) {
@@ -78,7 +87,7 @@ class Timeline {
   theme() {
     const style = getComputedStyle(document.documentElement);
     this.css = {};
-    for (const name of ["bg", "lane", "line", "text", "dim", "accent", "mark"]) {
+    for (const name of ["bg", "lane", "line", "text", "dim", "accent", "mark", "bad"]) {
       this.css[name] = style.getPropertyValue(`--${name}`).trim();
     }
     const ground = rgb(this.css.lane);
@@ -135,7 +144,35 @@ class Timeline {
       if (lane.height > 10) this._names(g, lane);
     });
     this._curves(g, width, perPixel);
+    for (const stretch of this.profile.stretches) this._stretch(g, stretch);
     this.overlay();
+  }
+
+  /** Hatch what is no instruction's time: the launch, and control flow of the chip. */
+  _stretch(g, { from, to, name }) {
+    const left = Math.max(this.x(from), GUTTER), right = Math.min(this.x(to), this.width);
+    if (right - left < 1) return;
+    const top = RULER, height = this.height - RULER;
+    g.save();
+    g.beginPath();
+    g.rect(left, top, right - left, height);
+    g.clip();
+    g.strokeStyle = this.css.line;
+    g.lineWidth = 1;
+    g.beginPath();
+    for (let x = left - height; x < right; x += 7) { g.moveTo(x, top + height); g.lineTo(x + height, top); }
+    g.stroke();
+    g.font = "600 11px system-ui, sans-serif";
+    g.textAlign = "center";
+    g.textBaseline = "middle";
+    const text = `${name} ${time(to - from)}`, middle = (left + right) / 2, wide = g.measureText(text).width;
+    if (wide + 10 < right - left) {
+      g.fillStyle = this.css.bg;
+      g.fillRect(middle - wide / 2 - 4, top + 6, wide + 8, 16);
+      g.fillStyle = this.css.text;
+      g.fillText(text, middle, top + 14);
+    }
+    g.restore();
   }
 
   _label(g, lane) {
@@ -241,6 +278,7 @@ class Timeline {
       g.fillRect(Math.min(a, b), RULER, Math.abs(b - a), this.height);
       g.globalAlpha = 1;
     }
+    for (const bad of this.profile.head.first_bad ?? []) this._bad(g, bad);
     if (this.selected >= 0) this._dependencies(g);
     if (this.hover) {
       g.fillStyle = css.text;
@@ -249,6 +287,21 @@ class Timeline {
       g.globalAlpha = 1;
     }
     g.restore();
+  }
+
+  /** Mark the first instruction that wrote a NaN or an infinity. */
+  _bad(g, { instr, what }) {
+    const lane = this.laneOf(instr), x = this.x(this.profile.start[instr]);
+    if (x < GUTTER || x > this.width) return;
+    this._outline(g, instr, this.css.bad, 2);
+    g.font = "600 10px system-ui, sans-serif";
+    g.textAlign = "left";
+    g.textBaseline = "middle";
+    const text = `first ${what}`, wide = g.measureText(text).width;
+    g.fillStyle = this.css.bg;
+    g.fillRect(x, lane.y - 12, wide + 6, 12);
+    g.fillStyle = this.css.bad;
+    g.fillText(text, x + 3, lane.y - 6);
   }
 
   _dependencies(g) {
@@ -316,6 +369,8 @@ class Timeline {
   /** What is at a point: {t, lane, event, instr} or {t, curve}. */
   under(x, y) {
     const t = this.t(x), perPixel = (this.view.t1 - this.view.t0) / this.plot;
+    const stretch = this.profile.stretches.find(({ from, to }) => t >= from && t < to);
+    if (stretch) return { t, stretch, instr: -1 };
     for (const lane of this.lanes) {
       if (y < lane.y || y > lane.y + lane.height) continue;
       const shown = lane.kept ?? lane, event = shown.hit(t, 3 * perPixel);

@@ -7,13 +7,20 @@ function valuesAt(profile, i) {
   return profile.placeOfValues.get(i) ?? -1;
 }
 
+/** Where the first NaN and the first infinity were written. */
+function firstBad({ head }) {
+  return (head.first_bad ?? []).map((bad) => el("p", {}, el("b", { class: "bad" }, `First ${bad.what}: `),
+    el("button", { onclick: () => { nkisim.tab = "Values"; nkisim.select(bad.instr); nkisim.zoomTo(bad.instr); } }, `instruction ${bad.instr}, ${bad.name}`),
+    ` ${bad.place}, in ${bad.elements.toLocaleString("en")} of ${bad.of.toLocaleString("en")} elements`));
+}
+
 function valuesPanel(profile, i) {
   const { col, head } = profile, dim = (text) => el("p", { class: "dim" }, text);
   if (!col.val_instr) {
-    return [dim("Values were not kept. They are with python -m nkisim profile ... --html, and with " +
-                "nkisim.profile(..., tile_values=True); not without arithmetic.")];
+    return [dim("Values were not kept. python -m nkisim profile ... --html keeps them, and so does a tester's --profile; " +
+                "in Python, nkisim.profile(..., tile_values=True). There are none without arithmetic (--no-compute).")];
   }
-  if (i < 0) return [dim("Click an instruction: what it wrote is shown here. The arrow keys go along its engine.")];
+  if (i < 0) return [...firstBad(profile), dim("Click an instruction: what it wrote is shown here. The arrow keys go along its engine.")];
   const k = valuesAt(profile, i);
   if (k < 0) return [dim(`No values of instruction ${i}: only the first ${col.val_instr.length.toLocaleString("en")} of the kernel itself have them.`)];
   const target = profile.operands(i)[0], { bins, rows: most, columns: wide } = head.values;
