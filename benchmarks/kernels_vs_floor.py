@@ -1,7 +1,7 @@
 """Predicted time of the labs' kernels against the floor of their problem, and against others'.
 
     python benchmarks/kernels_vs_floor.py [--only TEXT] [--target trn1 --target trn2]
-                                          [--dialect nki] [--sources DIR] [--write]
+                                          [--dialect nki] [--sources DIR] [--newer] [--write]
 
 The floor is what no kernel on this core can undercut by the figures of its chip: the launch, and
 the longest of these:
@@ -17,6 +17,9 @@ the longest of these:
 A way is a DMA of one descriptor: start, read, completion. What this leaves out is what the work
 costs to be done in pieces: the first and the last piece, which nothing overlaps, and the work of
 the Vector and Scalar Engines.
+
+`--newer` takes the labs that are written in `import nki` alone, on trn2 and trn3: the cases of
+their contest, for each step of their ladder.
 
 `--sources DIR` runs the public solutions of courses that are in a folder of checkouts (as for
 `nox -s conformance`) through the same model; `--write` puts the tables into docs/tuning.md.
@@ -42,7 +45,7 @@ from rich.table import Table
 
 import nkisim
 from labkit.inputs import dtype_of
-from labkit.load import load_lab, load_module
+from labkit.load import discover, load_lab, load_module
 from nkisim.chip import hw
 from nkisim.simulation.launch import as_kernel
 from nkisim.timing.floor import floor_us
@@ -52,7 +55,10 @@ LABS, PAGE = ROOT / "labs", ROOT / "docs" / "tuning.md"
 #: above this a kernel of ours has something left that is worth a look
 NEAR = 1.05
 #: kernels that have to turn an input for the Tensor Engine, and which
-TURNED = {"conv2d_nki": 1, "fused_conv2d_maxpool": 1, "nki_forward": 0, "nki_predict": 0}
+TURNED = {
+    "conv2d_nki": 1, "fused_conv2d_maxpool": 1, "nki_forward": 0, "nki_predict": 0,
+    "padded": 1, "strided": 1, "batched": 1,
+}  # fmt: skip
 #: matmuls of the ffnn lab that are steps on the way to the last one
 STEPS = ("tiled", "hoist_load", "block_free_dimension")
 #: solutions that go beyond what a lab asks for
@@ -148,7 +154,8 @@ def row(lab: Any, case: Any, target: str, dialect: str, file: str = "kernels") -
     options = case.kernel_kwargs if file == "kernels" else {}
     prof, went = predict(getattr(kernels, case.kernel), case, core.name, **options)
     came = sum(int(np.prod(t.shape)) * dtype_of(t.dtype).itemsize for t in case.inputs)
-    tensor = tensor_us(core, case, prof.flops)
+    came, went = int(came * case.reads), int(went * case.writes)
+    tensor = tensor_us(core, case, case.flops or prof.flops)
     moved, least = floor(core, tensor, came, went)
     busy = prof.schedule.busy
     top = max(busy, key=lambda e: busy[e])
@@ -170,6 +177,21 @@ def row(lab: Any, case: Any, target: str, dialect: str, file: str = "kernels") -
         busy[top],
         core.timing.launch_us,
     )
+
+
+def newer(target: str) -> Iterator[Row]:
+    """Yield the steps of the labs that have one dialect, on the cases of their contest."""
+    for name in discover(LABS):
+        lab = load_lab(LABS / name)
+        if lab.dialects != ("nki",):
+            continue
+        steps = sorted((lab.folder / "solutions").glob("step*_nki.py"))
+        files = [f"solutions/{s.stem.removesuffix('_nki')}" for s in steps] + ["kernels"]
+        for case in lab.fleet("contest", target):
+            for file in files:
+                module = load_module(lab.folder / f"{file}_nki.py", f"newer_{name}")
+                if hasattr(module, case.kernel):
+                    yield row(lab, case, target, "_nki", file)
 
 
 HEAD = ("case", "PE", "bytes", "floor", "ours", "of floor", "busiest", "waits")
@@ -251,6 +273,18 @@ def put(mark: str, text: str) -> None:
     PAGE.write_text(new, encoding="utf-8", newline="\n")
 
 
+def show_newer(write: bool) -> int:
+    """Print the tables of the labs that have one dialect, and write them if asked for."""
+    lines: list[str] = []
+    for target in ("trn2", "trn3"):
+        rows = [cells(r) for r in newer(target)]
+        show(f"Predicted by nkisim for {target}; nothing is measured. Times in us", HEAD, rows)
+        lines += [f"{target}:", "", markdown(HEAD, rows), ""]
+    if write:
+        put("newer", "\n".join(lines).rstrip())
+    return 0
+
+
 def main() -> int:
     """Print the tables; return 0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -265,7 +299,10 @@ def main() -> int:
     parser.add_argument("--sources", type=Path, help="a folder of checkouts, OWNER+NAME")
     parser.add_argument("--seconds", type=int, default=300, help="limit of a public solution")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/tuning.md")
+    parser.add_argument("--newer", action="store_true", help="labs of import nki alone, instead")
     options = parser.parse_args()
+    if options.newer:
+        return show_newer(options.write)
     if options.sources and not options.sources.is_dir():
         parser.error(f"--sources {options.sources}: there is no such folder")
     if options.write and (options.only or options.target or options.dialect != "beta1"):

@@ -78,7 +78,8 @@ def row(sweep: Sweep, target: str) -> tuple[str, ...]:
         descriptors="static",
         **case.kwargs,
     )
-    best, frugal, now = found.best, found.frugal, found.base
+    best, now = found.fastest, found.base
+    frugal = found.moves_least(best)
     if best is None or frugal is None:
         sys.exit(f"{sweep.case}: all candidates are refused")
     p = best.prediction

@@ -131,17 +131,17 @@ def main() -> int:
         Console(width=None if sys.stdout.isatty() else 150).print(table)
         known = [r for r in found.rows if values(r.values) in measured]
         first = measured[values(known[0].values)] / fastest - 1
-        frugal = found.frugal
+        frugal = found.moves_least(found.fastest)
         assert frugal is not None
         least = measured[values(frugal.values)] / fastest - 1
         ties = [v for v in order if measured[v] <= fastest * (1 + NOISE)]
         hit, pairs = agreement(found.rows, measured)
-        alike = [values(r.values) for r in (found.rows[0], *found.alike)]
+        tied = [values(r.values) for r in (found.rows[0], *found.tied)]
         takes = ", ".join(map(str, values(frugal.values)))
         said.append(
             f"The fastest predicted is {first:.1%} slower on the chip than the fastest "
             f"measured; what moves least among equals ({takes}) {least:.1%}. The fastest "
-            f"measured is {'' if order[0] in alike else 'not '}among those that tune "
+            f"measured is {'' if order[0] in tied else 'not '}among those that tune "
             f"cannot tell from its first. {len(ties)} measured choices are within "
             f"{NOISE:.1%} of it. Of {pairs} pairs that differ by more than {GAP:.0%}, "
             f"{hit / pairs:.0%} are in the right order."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import importlib.util
 import json
@@ -44,6 +45,7 @@ def benchmark_nki(nki_func):
 def adapter(name):
     spec = importlib.util.spec_from_file_location(name, ROOT / "searchers" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
@@ -135,3 +137,183 @@ def test_a_folder_that_is_no_checkout_is_a_sentence_and_2(tmp_path, name, flag):
         [sys.executable, program, flag, tmp_path, *more], text=True, capture_output=True
     )
     assert done.returncode == 2 and "no checkout" in done.stderr and "Traceback" not in done.stderr
+
+
+NKIBENCH_KERNEL = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+@nki.jit
+def kernel(v1):
+    out = nl.ndarray((128, 2, 64), dtype=v1.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(2):
+        nl.store(out[:, i], nl.multiply(nl.load(v1[:, i]), nl.sigmoid(nl.load({read}))))
+    return out
+"""
+NKIBENCH_TASK = """
+import numpy as np
+
+def forward(x):
+    raise AssertionError("nkibench.py has its own statement, and never calls this one")
+
+def transform_to_nki_inputs(inputs):
+    return [np.reshape(inputs[0], (128, 2, 64))]
+"""
+
+
+def nkibench(folder, read):
+    """Write a checkout with one task of NKIBench's layout; return it."""
+    bench = folder / "NKIBench"
+    (bench / "kernels").mkdir(parents=True)
+    (bench / "reference").mkdir()
+    (bench / "kernels" / "silu_0.py").write_text(NKIBENCH_KERNEL.format(read=read))
+    (bench / "reference" / "silu_numpy_0.py").write_text(NKIBENCH_TASK)
+    impl = {"task": "./reference/silu_numpy_0.py", "kernel": "./kernels/silu_0.py"}
+    case = {"values": {"M": 256, "N": 64}, "impls": [impl]}
+    summary = {"silu": {"seed": "./seeds/silu.yaml", "cases": {"0": case}}}
+    (bench / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+def run_nkibench(checkout, *options):
+    command = [sys.executable, str(ROOT / "searchers" / "nkibench.py"), "--checkout", str(checkout)]
+    return subprocess.run([*command, *options], capture_output=True, text=True)
+
+
+def test_a_task_of_nkibench_is_evaluated_from_a_checkout(tmp_path):
+    done = run_nkibench(nkibench(tmp_path, "v1[:, i]"), "--json", "--seeds", "1")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert (said["task"], said["verdict"], said["target"]) == ("silu", "right", "trn1")
+    assert said["time"]["predicted"] is True and said["floor"]["floor_us"] > 0
+
+
+def test_a_wrong_kernel_of_nkibench_is_wrong_and_no_checkout_is_said(tmp_path):
+    done = run_nkibench(nkibench(tmp_path, "v1[:, 0]"))
+    assert done.returncode == 1 and "silu (x times its logistic function): wrong" in done.stdout
+    done = run_nkibench(tmp_path / "nothing")
+    assert done.returncode == 2 and "NKIBench/summary.json" in done.stderr
+
+
+def test_statements_of_nkibench_are_those_of_numpy_at_a_small_size():
+    bench, rng = adapter("nkibench"), np.random.default_rng(0)
+    q, k = rng.standard_normal((1, 8, 4, 16)), rng.standard_normal((2, 1, 8, 2, 16))
+    scores = np.einsum("bnhd,bmhd->bhnm", q, np.repeat(k[0], 2, 2)) / 4
+    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    expected = np.einsum("bhnm,bmhd->bhnd", weights, np.repeat(k[1], 2, 2))
+    assert np.allclose(bench.attention(q, *k), expected)
+    delta, u, a = (rng.standard_normal((3, n)) for n in (5, 5, 2))
+    b, c = rng.standard_normal((2, 2, 5))
+    first = bench.scanned(delta, u, a, b, c)[:, 0]
+    assert np.allclose(first, delta[:, 0] * u[:, 0] * (b[:, 0] @ c[:, 0]))
+    for task in bench.TASKS.values():
+        sizes = dict(M=8, N=8, K=8, B=2, R=4, C=4, S=2, H=2, D=8, QH=4, KH=2)
+        assert np.isfinite(task.compute(*bench.inputs_of(task, sizes, 0))).all()
+
+
+def test_the_throughput_of_serve_is_measured_in_its_small_mode():
+    program = str(ROOT / "benchmarks" / "serving.py")
+    done = subprocess.run(
+        [sys.executable, program, "--candidates", "22", "--jobs", "1"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = [line.split("|")[1].strip() for line in done.stdout.splitlines()[2:]]
+    assert len(rows) == 6 and rows[3].endswith("beside that work") and "loops" in rows[5]
+
+
+OWN = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+def sums_of(x):
+    import numpy as np
+
+    return np.exp(x.astype(np.float64)).sum(1, keepdims=True)
+
+
+def product_of(a, b):
+    import numpy as np
+
+    return a.astype(np.float64).T @ b
+
+
+@nki.jit
+def product(a, b):
+    out = nl.ndarray((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    for m in range(0, a.shape[1], 128):
+        for n in range(0, b.shape[1], 512):
+            x = nl.ndarray((128, 128), dtype=a.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=x, src=a[:, m : m + 128])
+            y = nl.ndarray((128, 512), dtype=b.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=y, src=b[:, n : n + 512])
+            acc = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+            nisa.nc_matmul(dst=acc, stationary=x, moving=y)
+            done = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.tensor_copy(dst=done, src=acc)
+            nisa.dma_copy(dst=out[m : m + 128, n : n + 512], src=done)
+    return out
+
+
+@nki.jit
+def sums(x):
+    out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    a = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    y = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.sbuf)
+    total = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=a, src=x)
+    nisa.activation(dst=y, op=nl.exp, data=a)
+    nisa.tensor_reduce(dst=total, op=nl.add, data=y, axis=1)
+    nisa.dma_copy(dst=out, src=total)
+    return out
+"""
+#: (kernel of searchers/tasks.py or of OWN, its arguments, causes whose rewrites apply)
+REWRITTEN = {
+    "rms_norm": (["128x1024:float32"], {"descriptors", "vector-squares", "repeated-loads"}),
+    "product": (
+        ["128x256:float32", "128x1024:float32"],
+        {"descriptors", "fp32-passes", "repeated-loads"},
+    ),
+    "sums": (["128x512:float32"], {"descriptors", "separate-sums"}),
+}
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_no_rewrite_leads_to_what_a_finding_warns_of_or_doubts(name, tmp_path, monkeypatch):
+    """Each edit that advice leads to, at all lines of a kernel, as far as the result is right."""
+    from nkisim.cli import requests
+
+    monkeypatch.syspath_prepend(ROOT / "searchers")
+    rewrites = adapter("rewrites")
+    args, causes = REWRITTEN[name]
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    file = ROOT / "searchers" / "tasks.py" if name == "rms_norm" else file
+    source = file.read_text("utf-8")
+
+    def evaluated(text):
+        found = requests.answer(
+            {
+                "kernel": f":{name}", "source": text, "args": args, "target": "trn2",
+                "reference": f"{file}:{name}_of", "fixes": False, "details": False,
+            }
+        )  # fmt: skip
+        said = {
+            f["id"]
+            for f in found["findings"]
+            if f["severity"] != "note" or f["id"].startswith("NKI-R")
+        }
+        return found["verdict"], said
+
+    _, before = evaluated(source)
+    made = next(n for n in ast.parse(source).body if getattr(n, "name", "") == name)
+    lines, used = range(made.lineno, made.end_lineno + 1), set()
+    for cause in rewrites.REWRITES:
+        for _, text in rewrites.rewrites(source, cause, lines):
+            verdict, after = evaluated(text)
+            if verdict == "right":
+                used.add(cause)
+                assert after <= before, cause
+    assert used == causes

@@ -1,10 +1,12 @@
 """Kernels that the tests of tuning sweep. They are imported as a student's script is."""
 
 import os
+import sys
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
+import numpy as np
 
 WIDTH = 64
 UNUSED = 1
@@ -55,8 +57,38 @@ def prints(x, width=64):
 
 
 @nki.jit
-def ends_the_process(x, width=64):
-    os._exit(1)
+def skips(x, skip=0):
+    """Leave out the last tiles of rows."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(max(1, x.shape[0] // 128 - skip)):
+        tile = nl.load(x[i * 128 : (i + 1) * 128])
+        nl.store(out[i * 128 : (i + 1) * 128], value=nl.multiply(tile, 2.0))
+    return out
+
+
+@nki.jit
+def goes_wrong(x, how="well"):
+    if how == "exit":
+        sys.exit(3)
+    if how == "die":
+        os._exit(7)
+    if how == "recurse":
+        return goes_wrong(x, how)
+    if how == "take":
+        return np.ones(1 << 40)
+    while how == "loop":
+        pass
+    return body(x, 512)
+
+
+def holds_on(how):
+    while how == "loop":
+        try:
+            while True:
+                pass
+        except BaseException:
+            pass
+    return how
 
 
 @nki.jit

@@ -7,6 +7,7 @@ predicted. The causes are one table, `causes.CAUSES`; nothing here knows a kerne
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from ..chip.hw import NeuronCore
 from ..errors import Where
+from ..timing.critical_path import CriticalPath
 from ..timing.schedule import Schedule
 from ..trace import collector
 from .causes import CAUSES, Cause, Sign
@@ -24,6 +26,8 @@ MOST = 3  # sentences
 LEAST_SHARE = 0.03
 #: savings this near to each other are alike: the order of the table decides
 ALIKE = 0.85
+#: an engine that is busy for less of the body leaves waits that are worth a sentence
+WAITS = 0.85
 #: lines that have less of a cause than this share of the worst one are not named
 ALSO = 0.1
 #: a schedule is run so often at most, and less often if it is long
@@ -81,18 +85,28 @@ def us(time: float) -> str:
 
 
 def advise(
-    plan: Schedule, hw: NeuronCore, *, dge: bool, on: frozenset[str], latency_us: float
+    plan: Schedule,
+    hw: NeuronCore,
+    *,
+    dge: bool,
+    on: frozenset[str],
+    latency_us: float,
+    keep_dtypes: bool = False,
 ) -> list[Advice]:
-    """Return what to change first, the greatest saving first; [] if nothing is worth it."""
+    """Return what to change first, the greatest saving first; [] if nothing is worth it.
+
+    `keep_dtypes`: nothing whose remedy is a shorter dtype.
+    """
     with collector.paused():
         facts = Facts(plan, hw, dge, on)
-        return _advise(facts, latency_us) if facts.body else []
+        causes = [c for c in CAUSES if not (keep_dtypes and c.narrows)]
+        return _advise(facts, latency_us, causes) if facts.body else []
 
 
-def _advise(facts: Facts, latency_us: float) -> list[Advice]:
+def _advise(facts: Facts, latency_us: float, causes: list[Cause]) -> list[Advice]:
     signs = [
         (c, s)
-        for c in CAUSES
+        for c in causes
         if (s := _whole(list(c.find(facts)))) and s.most >= LEAST_SHARE * latency_us
     ]
     signs.sort(key=lambda found: -found[1].most)
@@ -148,8 +162,9 @@ def _advice(facts: Facts, saves: float, cause: Cause, sign: Sign, latency_us: fl
     )
 
 
-def verdict(plan: Schedule, hw: NeuronCore) -> str:
-    """Return the sentence for a schedule for which there is no advice."""
+def verdict(plan: Schedule, hw: NeuronCore, dge: bool = False) -> str:
+    """Return the sentence for a schedule for which there is no advice: what is busy, and, where
+    that leaves much of the time, what the longest wait on the critical path is for."""
     facts = Facts(plan, hw, False, frozenset())
     names = {
         "tensor": "the Tensor Engine is",
@@ -159,9 +174,20 @@ def verdict(plan: Schedule, hw: NeuronCore) -> str:
         "sync": "the queue of loads is",
         "dma": "the DMA engines are",
     }
-    return (
+    busy = (
         f"No known cause would save {LEAST_SHARE:.0%} of the time; {names[facts.bound]} busy "
         f"for {facts.share[facts.bound]:.0%} of it (predicted)."
+    )
+    if not facts.body or facts.share[facts.bound] >= WAITS:
+        return busy
+    path = CriticalPath(plan, hw, dge).to_dict(most=0)
+    row = next((r for r in path["by_line"] if r["why"] not in ("queue", "start")), None)
+    if row is None:
+        return busy
+    place = f"{os.path.basename(row['where'].split(',')[0])}'s " if row["where"] else ""
+    return (
+        f"{busy} The rest are waits. The longest on the critical path: {place}"
+        f"{row['instruction']} {row['why_text']} ({us(row['us'])})."
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from . import compute, dma, waits
+from . import compute, dma, masks, waits, work
 from .facts import Facts
 from .sign import Sign
 
@@ -26,9 +26,44 @@ class Cause:
     says: str
     remedy: str
     kin: str = ""
+    narrows: bool = False  # the remedy is a shorter dtype, which a caller may have ruled out
 
 
 CAUSES = (
+    Cause(
+        "unread-results",
+        work.unread_results,
+        work.left_out,
+        "{count} instructions lead to nothing: no result of theirs comes to HBM",
+        "leave them out",
+        kin="unread",
+    ),
+    Cause(
+        "masked-work",
+        work.masked_work,
+        work.left_out,
+        "the mask selects nothing of {tiles} tiles, and {count} instructions work on these",
+        "leave those tiles out: end the inner loop at the last tile where the mask selects "
+        "something",
+        kin="mask",
+    ),
+    Cause(
+        "masked-columns",
+        masks.masked_columns,
+        masks.narrowed,
+        "the mask selects something in {left:.0%} of the columns that it goes through, and "
+        "{count} instructions work on the others as well",
+        "let each tile of rows end at the last column where the mask selects something",
+        kin="mask",
+    ),
+    Cause(
+        "unread-loads",
+        work.unread_loads,
+        work.left_out,
+        "{nbytes} are loaded in {count} DMAs, and nothing reads them",
+        "leave the loads out",
+        kin="unread",
+    ),
     Cause(
         "spills",
         dma.spills,
@@ -40,7 +75,7 @@ CAUSES = (
         "repeated-loads",
         dma.repeated_loads,
         dma.only_new,
-        "the same {distinct} of HBM are loaded {times} times ({nbytes} in {count} DMAs)",
+        "{what}",
         "load them once, before the loop that uses them again (or change the order of the "
         "loops), and keep them in SBUF",
     ),
@@ -80,6 +115,25 @@ CAUSES = (
         kin="size",
     ),
     Cause(
+        "descriptors",
+        dma.descriptors,
+        dma.made_before,
+        "the descriptors of {count} DMAs are made one DMA after the other while the kernel runs, "
+        "{each:.2f} us each",
+        "have them made before it starts, where places are fixed: "
+        "nisa.dma_copy(..., dge_mode=nisa.dge_mode.none); they then take space in HBM",
+        kin="queue",
+    ),
+    Cause(
+        "one-queue",
+        dma.one_queue,
+        dma.two_queues,
+        "the {full} engine's unit makes the descriptors of {count} DMAs, and the {other} engine's "
+        "unit of fewer",
+        "let every second DMA be triggered by the other one: engine=nisa.engine.{other}",
+        kin="queue",
+    ),
+    Cause(
         "one-tile",
         waits.one_tile,
         waits.halved,
@@ -87,6 +141,43 @@ CAUSES = (
         "while the tile is computed, and the other way round",
         "use more and smaller tiles (here: half the size), so that one is loaded while another "
         "is computed",
+        kin="tiles",
+    ),
+    Cause(
+        "few-tiles",
+        waits.few_tiles,
+        waits.halved,
+        "the tiles are few and large: nothing overlaps with the first load and the last store",
+        "use more and smaller tiles (here: half the size)",
+        kin="tiles",
+    ),
+    Cause(
+        "late-loads",
+        waits.late_loads,
+        waits.no_leads,
+        "its loads come late: the compiler triggers them a fixed time before their first use, when "
+        "{other} is done, and for {count} of them that is not soon enough",
+        "load the next tiles before the code that computes these ones (prefetch), or more bytes "
+        "with each load",
+        kin="loads",
+    ),
+    Cause(
+        "blocked-queue",
+        waits.blocked_queue,
+        waits.later,
+        "{count} of its DMAs wait for {what} at the head of their queue, and keep the loads of "
+        "{other} waiting behind them, which could go",
+        "compute what they wait for one or two tiles earlier: put that part of the next iterations "
+        "before them (software pipelining)",
+        kin="loads",
+    ),
+    Cause(
+        "in-turn",
+        waits.in_turn,
+        waits.any_order,
+        "the {engine} Engine waits here for {other}, while later instructions of its own are ready",
+        "begin the next tile before this one ends: put the first part of the next iteration before "
+        "the last part of this one (software pipelining)",
     ),
     Cause(
         "single-buffer",
@@ -109,6 +200,7 @@ CAUSES = (
         compute.narrow_dtype,
         "a matmul of float32 goes through the Tensor Engine {passes} times",
         "use bfloat16 operands where their precision is enough (PSUM still adds in float32)",
+        narrows=True,
     ),
     Cause(
         "weights-reload",
@@ -123,15 +215,30 @@ CAUSES = (
         compute.transposes,
         compute.no_transposes,
         "{count} transposes take the Tensor Engine {busy:.0%} of the time",
-        "transpose each tile once and keep it, or choose which operand is stationary so that "
-        "the result comes out in the layout that is needed",
+        "{remedy}",
+    ),
+    Cause(
+        "separate-sums",
+        work.separate_sums,
+        work.summed_meanwhile,
+        "{count} instructions only sum what {other} has just written",
+        "let that one sum as well: reduce_res= of nisa.activation or of nisa.tensor_scalar_reduce",
+    ),
+    Cause(
+        "vector-squares",
+        work.squares,
+        work.on_scalar,
+        "the Vector Engine is busy {busy:.0%} of the time and the Scalar Engine {idle:.0%}, and "
+        "{count} of the first one's instructions multiply a tile by itself",
+        "let the Scalar Engine do that: nisa.activation(op=nl.square)",
     ),
     Cause(
         "short-matmuls",
         compute.short_matmuls,
-        compute.no_gaps,
+        compute.joined_matmuls,
         "{count} matmuls stream {moving} columns each, and each costs {fixed:.0f} cycles more",
-        "stream up to {most} columns with a matmul: as many results as a bank of PSUM holds",
+        "stream up to {most} columns with each load of the stationary operand: as many results as "
+        "a bank of PSUM holds",
     ),
     Cause(
         "short-instructions",
@@ -139,7 +246,8 @@ CAUSES = (
         compute.no_gaps,
         "{count} instructions of the {engine} Engine go through {elements} elements a partition "
         "each; starting one takes as long as {fixed:.0f}",
-        "work on larger tiles",
+        "work on larger tiles; where each takes the last one's result, one nisa.tensor_tensor_scan "
+        "goes along the row",
     ),
     Cause(
         "idle-lanes",
@@ -162,7 +270,8 @@ CAUSES = (
         compute.warm,
         "the Tensor Engine runs at 1/{factor:g} of its clock for {cold:.1f} us, as it has had "
         "breaks",
-        "keep it busy without breaks: have the next operands in SBUF before it needs them",
+        "keep it busy without breaks: have the next operands in SBUF before it needs them, and "
+        "let products of other tiles fill the breaks",
     ),
     Cause(
         "wide-data",
@@ -171,6 +280,7 @@ CAUSES = (
         "the DMA engines are busy {busy:.0%} of the time and no other engine more than "
         "{other:.0%}: what limits is the number of bytes, most of them here",
         "move fewer: a 16-bit dtype in HBM halves them",
+        narrows=True,
     ),
 )
 

@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..chip import dtypes
 from ..chip.hw import NeuronCore
-from ..timing import cost
+from ..timing import cost, whatif
 from ..timing.cost import Work
 from ..timing.schedule import ENGINES
+from ..trace.footprint import Accesses, accesses
 from ..trace.trace import OpSpec
-from .facts import Facts, is_transpose
+from .facts import DMA, Facts, is_transpose
 from .sign import Sign
 
 NAMES = {"vector": "Vector", "scalar": "Scalar", "gpsimd": "GpSimd", "tensor": "Tensor"}
@@ -44,7 +46,7 @@ def _on(facts: Facts, engine: str) -> np.ndarray:
     return np.array([e == engine for e in facts.plan.engines] or [False])
 
 
-def _again(facts: Facts, sign: Sign, hw: NeuronCore) -> float:
+def _at_costs_of(facts: Facts, sign: Sign, hw: NeuronCore) -> float:
     """Return the body if a line's instructions cost what they do on another chip."""
     engine = {id(k): e for k, e in zip(facts.op_specs, facts.plan.engines)}
     return facts.without(instrs=sign.instrs, work=lambda k, w: cost.work(k, hw, engine[id(k)]))
@@ -65,8 +67,19 @@ def wide(facts: Facts) -> Iterator[Sign]:
 
 
 def narrow_dtype(facts: Facts, sign: Sign) -> float:
-    """With one pass."""
-    return _again(facts, sign, _one_pass(facts))
+    """With operands of bfloat16."""
+    return facts.others(sign.instrs, _of_bfloat16)
+
+
+def _of_bfloat16(spec: OpSpec) -> OpSpec:
+    """Return a product whose float32 operands are bfloat16."""
+    operands = tuple(
+        replace(p, dtype=dtypes.BFLOAT16, strides=tuple(s // 2 for s in p.strides))
+        if n >= spec.outputs and p.dtype == np.float32
+        else p
+        for n, p in enumerate(spec.operands)
+    )
+    return replace(spec, operands=operands)
 
 
 def _free_loads(facts: Facts) -> NeuronCore:
@@ -96,24 +109,68 @@ def reloads(facts: Facts) -> Iterator[Sign]:
 
 def no_reload(facts: Facts, sign: Sign) -> float:
     """With weights that are there at once."""
-    return _again(facts, sign, _free_loads(facts))
+    return _at_costs_of(facts, sign, _free_loads(facts))
 
 
 def transposes(facts: Facts) -> Iterator[Sign]:
-    """Transposes on the Tensor Engine, line by line."""
+    """Transposes on the Tensor Engine, by line: those of a tile that was transposed before, and
+    all of them where there are none."""
     mine = facts.of_specs(lambda k, n: is_transpose(k))
+    if not len(mine):
+        return
+    acc = accesses(facts.trace, facts.hw, "rename" in facts.on)
+    again, copies = _repeated(facts, acc, mine)
     for line, some in facts.by_line(mine):
         busy = float(facts.interval[facts.spec[some]].sum())
-        yield Sign(line, busy, {"count": f"{len(some):,}", "busy": busy / facts.body}, some)
+        say = {"count": f"{len(some):,}", "busy": busy / facts.body, "remedy": OTHER_LAYOUT}
+        repeated = some[np.isin(some, again)]
+        if len(repeated):
+            say["remedy"] = f"{len(repeated):,} are of tiles that were transposed before: {KEEP}"
+            some = repeated
+        paid = np.append(some, [c for t in some.tolist() for c in copies.get(t, ())]).astype(int)
+        yield Sign(line, float(facts.interval[facts.spec[paid]].sum()), say, np.sort(paid))
+
+
+KEEP = "transpose each tile once and keep it"
+OTHER_LAYOUT = (
+    "choose which operand is stationary so that the result comes out in the layout that is needed"
+)
+
+
+def _repeated(
+    facts: Facts, acc: Accesses, mine: np.ndarray
+) -> tuple[list[int], dict[int, list[int]]]:
+    """Return the transposes of what was transposed before, and by transpose what only copies its
+    result: instructions of the other engines that read nothing else."""
+    turns = np.zeros(len(facts.spec), bool)
+    turns[mine] = True
+    ev, vid = acc.ev, acc.vid
+    seen: set[tuple[int, int, int]] = set()
+    again, made, reads = [], dict[int, int](), dict[int, set[int]]()
+    rows = zip(
+        *(ev[c].tolist() for c in ("instr", "write", "offset", "operand_spec")), vid.tolist()
+    )
+    for i, writes, at, k, version in rows:
+        if turns[i] and writes:
+            made[version] = i
+        elif turns[i]:
+            key = version, at, k
+            if key in seen:
+                again.append(i)
+            seen.add(key)
+        elif not writes and facts.plan.engine[i] not in (TENSOR, DMA):
+            reads.setdefault(i, set()).add(made.get(version, -1))
+    copies: dict[int, list[int]] = {}
+    for i, sources in reads.items():
+        if len(sources) == 1 and -1 not in sources:
+            copies.setdefault(sources.pop(), []).append(i)
+    return again, copies
 
 
 def no_transposes(facts: Facts, sign: Sign) -> float:
-    """Without them."""
-    return facts.without(instrs=sign.instrs, work=_nothing)
-
-
-def _nothing(spec: OpSpec, work: Work) -> Work:
-    return replace(work, interval_us=0.0, latency_us=0.0)
+    """With a program that does not have them, nor the copies of their results."""
+    deps = whatif.dropped(facts.plan.deps, sign.instrs)
+    return min(facts.body, facts.without(deps=facts.planned_anew(deps)))
 
 
 def _first_warmup(facts: Facts) -> float:
@@ -134,15 +191,16 @@ def cold(facts: Facts) -> Iterator[Sign]:
     if lost > 0.0 and factor > 1.0:
         yield Sign(
             facts.busiest(mine, facts.interval),
-            lost,
+            facts.body - facts.plan.busy["tensor"] + lost,
             {"factor": factor, "cold": lost * factor / (factor - 1.0)},
             mine,
         )
 
 
 def warm(facts: Facts, sign: Sign) -> float:
-    """With the full clock, once it is warm."""
-    return facts.without(hw=facts.faster(pe_cold_factor=1.0)) + _first_warmup(facts)
+    """With the full clock, once it is warm, and work of other tiles in the breaks."""
+    hw, deps = facts.faster(pe_cold_factor=1.0), replace(facts.plan.deps, fences={})
+    return facts.without(hw=hw, deps=deps, window=len(facts.spec)) + _first_warmup(facts)
 
 
 # -- short instructions --------------------------------------------------------------------------
@@ -179,6 +237,28 @@ def short_matmuls(facts: Facts) -> Iterator[Sign]:
             )
 
 
+def joined_matmuls(facts: Facts, sign: Sign) -> float:
+    """As parts of matmuls that stream as many columns as one can: what each costs besides, and the
+    loading of the stationary operand, is shared."""
+    most = facts.hw.gemm_moving_fmax
+
+    def part(spec: OpSpec, w: Work) -> Work:
+        n = _moving(spec)
+        long = replace(
+            spec,
+            operands=tuple(
+                replace(p, shape=(p.shape[0], most), strides=(p.strides[0], p.strides[-1]))
+                if k in (0, len(spec.operands) - 1)
+                else p
+                for k, p in enumerate(spec.operands)
+            ),
+        )
+        whole = cost.work(long, facts.hw, "tensor").interval_us
+        return replace(w, interval_us=min(w.interval_us, whole * n / most))
+
+    return facts.without(instrs=sign.instrs, work=part)
+
+
 def short_instructions(facts: Facts) -> Iterator[Sign]:
     """Instructions of the other engines whose start takes longer than their elements."""
     hw = _no_gaps(facts)
@@ -201,8 +281,18 @@ def short_instructions(facts: Facts) -> Iterator[Sign]:
 
 
 def no_gaps(facts: Facts, sign: Sign) -> float:
-    """With instructions that follow each other at once."""
-    return _again(facts, sign, _no_gaps(facts))
+    """With instructions that take as long as their elements: parts of larger ones.
+
+    One that waits for the result of the last one waits for its part, too.
+    """
+    hw, engine = _no_gaps(facts), {id(k): e for k, e in zip(facts.op_specs, facts.plan.engines)}
+
+    def part(spec: OpSpec, work: Work) -> Work:
+        new = cost.work(spec, hw, engine[id(spec)])
+        share = new.interval_us / work.interval_us if work.interval_us else 1.0
+        return replace(new, latency_us=new.latency_us * share)
+
+    return facts.without(instrs=sign.instrs, work=part)
 
 
 def idle_lanes(facts: Facts) -> Iterator[Sign]:
@@ -256,9 +346,11 @@ def tables(facts: Facts) -> Iterator[Sign]:
             each * len(changes),
             {"count": len(changes), "each": each, "functions": ", ".join(names)},
             changes,
+            each * (len(names) - 1),
         )
 
 
 def no_tables(facts: Facts, sign: Sign) -> float:
-    """With one table for all functions."""
-    return facts.without(hw=facts.faster(act_table_us=0.0))
+    """Without loads of tables, but for one a function; the first is there before its data."""
+    body = facts.without(hw=facts.faster(act_table_us=0.0))
+    return min(facts.body, body + sign.more)

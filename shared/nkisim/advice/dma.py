@@ -163,12 +163,12 @@ def spills(facts: Facts) -> Iterator[Sign]:
 
 
 def gone(facts: Facts, sign: Sign) -> float:
-    """Without the instructions: they take no time."""
-    return facts.without(
-        instrs=sign.instrs,
-        transfer=lambda k, x: _scaled(x, 0.0),
-        work=lambda k, w: replace(w, interval_us=0.0, latency_us=0.0),
-    )
+    """Without the instructions, in a program whose tiles all have room."""
+    data, deps = ~facts.reuse, facts.plan.deps
+    deps = replace(deps, before=deps.before[data], after=deps.after[data])
+    plan = replace(facts.plan, deps=deps)
+    deps = whatif.fused(plan, sign.instrs, np.ones(len(deps.before), bool))
+    return min(facts.body, facts.without(deps=facts.planned_anew(deps)))
 
 
 def _scaled(x: Transfer, share: float) -> Transfer:
@@ -206,7 +206,7 @@ def fused(facts: Facts, sign: Sign) -> float:
 
 
 def repeated_loads(facts: Facts) -> Iterator[Sign]:
-    """Bytes of HBM that one line loads repeatedly. `more`: the share of each DMA that is new."""
+    """Bytes of HBM that are loaded again, by line. `more`: the share of each DMA that is new."""
     side = facts.hbm_side
     plain = ~np.array([k.row.spills or k.indirect for k in facts.op_specs] or [False])
     loads = ~side["write"] & plain[facts.spec[side["instr"]]]
@@ -222,26 +222,24 @@ def repeated_loads(facts: Facts) -> Iterator[Sign]:
         total = facts.nbytes[facts.spec[some]]
         new = float((total * share[some]).sum())
         most = float(((1.0 - share[some]) * us[some]).sum())
-        if len(again) and new:
-            yield Sign(
-                line,
-                most,
-                {
-                    "distinct": size(new),
-                    "times": f"{total.sum() / new:.3g}",
-                    "nbytes": size(int(total.sum())),
-                    "count": f"{len(some):,}",
-                },
-                again,
-                share,
-            )
+        if len(again):
+            nbytes = size(int(total.sum()))
+            what = f"{nbytes} of HBM that were loaded before are loaded again"
+            if new:
+                times = f"{total.sum() / new:.3g}"
+                what = f"the same {size(new)} of HBM are loaded {times} times ({nbytes}"
+            what += f" in {len(some):,} DMAs" + (")" if new else "")
+            yield Sign(line, most, {"what": what}, again, share)
 
 
 def _identical(facts: Facts, side: dict[str, np.ndarray], share: np.ndarray) -> None:
-    """Note which loads are of a place that the same line has loaded before."""
-    key = np.stack(
-        [facts.line[side["instr"]], side["storage"], side["lowest"], side["operand_spec"]]
-    )
+    """Note which loads are of a place that was loaded before, by the same line or another."""
+    patterns: dict[tuple, int] = {}
+    same = [
+        patterns.setdefault((p.shape, p.strides, p.dtype), len(patterns))
+        for _, _, p in facts.trace.operand_specs()
+    ]
+    key = np.stack([side["storage"], side["lowest"], np.array(same)[side["operand_spec"]]])
     _, first = np.unique(key, axis=1, return_index=True)
     again = np.ones(key.shape[1], bool)
     again[first] = False
@@ -312,3 +310,64 @@ def wide(facts: Facts) -> Iterator[Sign]:
 def narrow(facts: Facts, sign: Sign) -> float:
     """With half of the bytes."""
     return facts.without(instrs=sign.instrs, transfer=lambda k, x: replace(x, us=x.us / 2))
+
+
+# -- who makes the descriptors -------------------------------------------------------------------
+
+
+def _made_on_chip(facts: Facts, makers: tuple[str, ...]) -> np.ndarray:
+    """Return the DMAs of the kernel whose descriptors the hardware makes, as one of these asked."""
+    if not (facts.dge and facts.hw.hwdge):
+        return np.zeros(0, np.int64)
+    plain = _plain(facts)
+    chosen = np.array(
+        [x is not None and x.maker in makers for x in facts.plan.transfers] or [False]
+    )
+    return plain[chosen[facts.spec[plain]]]
+
+
+def descriptors(facts: Facts) -> Iterator[Sign]:
+    """DMAs of fixed places whose descriptors the hardware makes while the kernel runs."""
+    each = facts.trigger_us - facts.hw.timing.dma_trigger_us
+    for line, some in facts.by_line(_made_on_chip(facts, ("",))):
+        specs = facts.spec[some]
+        yield Sign(
+            line,
+            float(each[specs].sum()),
+            {"count": f"{len(some):,}", "each": float(facts.trigger_us[specs].mean())},
+            some,
+        )
+
+
+def made_before(facts: Facts, sign: Sign) -> float:
+    """With descriptors that lie in HBM before the kernel starts."""
+    return facts.without(instrs=sign.instrs, transfer=lambda k, x: replace(x, maker="static"))
+
+
+#: who asked for descriptors -> the engine whose unit makes them
+_UNIT = {"hwdge": "sync", "sync": "sync", "scalar": "scalar"}
+_OTHER = {"sync": "scalar", "scalar": "sync"}
+
+
+def one_queue(facts: Facts) -> Iterator[Sign]:
+    """DMAs for which the kernel asks one unit for descriptors, while the other has less to do."""
+    some = _made_on_chip(facts, tuple(_UNIT))
+    if facts.hw.timing.dge_units < 2 or len(some) < FEW:
+        return
+    unit = np.array([_UNIT.get(x.maker, "") if x else "" for x in facts.plan.transfers], object)
+    asked, each = unit[facts.spec[some]], facts.trigger_us[facts.spec[some]]
+    us = {u: float(each[asked == u].sum()) for u in _OTHER}
+    full = max(us, key=lambda u: us[u])
+    mine = some[asked == full]
+    yield Sign(
+        facts.busiest(mine, facts.trigger_us),
+        (us[full] - us[_OTHER[full]]) / 2,
+        {"count": f"{len(mine):,}", "full": full, "other": _OTHER[full]},
+        np.concatenate([one[1::2] for _, one in facts.by_line(mine)]),
+        _OTHER[full],
+    )
+
+
+def two_queues(facts: Facts, sign: Sign) -> float:
+    """With every second of them asked of the other unit."""
+    return facts.without(instrs=sign.instrs, transfer=lambda k, x: replace(x, maker=sign.more))

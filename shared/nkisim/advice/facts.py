@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -12,8 +12,10 @@ import numpy as np
 from ..chip.hw import NeuronCore
 from ..chip.memory import HBM
 from ..errors import Where
-from ..timing import cost, whatif
+from ..timing import cost, prefetch, whatif
+from ..timing.critical_path import CriticalPath
 from ..timing.schedule import ENGINES, Schedule
+from ..trace.footprint import Dependencies
 from ..trace.trace import Operands, OpSpec
 
 DMA = ENGINES.index("dma")
@@ -30,7 +32,17 @@ class Facts:
         self.trace, self.op_specs = plan.trace, plan.trace.op_specs
         self.spec, self.line, _ = plan.trace.instructions()
         self.body = whatif.body_us(plan)
+        self.unread: np.ndarray | None = None  # instructions; see work.unread
         self.share = {e: us / self.body if self.body else 0.0 for e, us in plan.busy.items()}
+
+    @cached_property
+    def is_dma(self) -> np.ndarray:
+        """Return which instructions are DMAs (bool)."""
+        return np.asarray(self.plan.engine) == DMA
+
+    @cached_property
+    def path(self) -> CriticalPath:
+        return CriticalPath(self.plan, self.hw, self.dge)
 
     @property
     def bound(self) -> str:
@@ -41,6 +53,21 @@ class Facts:
         """Return the body without some cost; arguments as of `timing.whatif.without`."""
         hw = what.pop("hw", self.hw)
         return whatif.without(self.plan, hw, dge=self.dge, on=self.on, **what)
+
+    def planned_anew(self, deps: Dependencies) -> Dependencies:
+        """Return dependencies of another program, with loads and fills when the compiler would."""
+        plan = self.plan
+        if len(deps.spec) == len(plan.deps.spec):
+            deps = replace(deps, lines=plan.deps.lines)
+        works, transfers = plan.works, plan.transfers
+        return replace(
+            deps,
+            leads=prefetch.waits(deps, self.op_specs, works, transfers, self.hw, self.on),
+        )
+
+    def others(self, instrs: np.ndarray, other: Callable[[OpSpec], OpSpec]) -> float:
+        """Return the body with other instructions in the place of some."""
+        return whatif.others(self.plan, self.hw, instrs, other, dge=self.dge, on=self.on)
 
     def halved(self) -> float:
         """Return the body with tiles of half the size."""

@@ -37,13 +37,13 @@ def save(tuning: Tuning, path: str | Path) -> None:
     axes = figure.subplots()
     rest = [r.prediction for r in tuning.rows if not r.pareto]
     front = sorted((r.prediction for r in tuning.rows if r.pareto), key=lambda p: p.us)
-    alike = [r.prediction for r in tuning.alike]
+    tied = [r.prediction for r in tuning.tied]
     axes.scatter(
         [p.sbuf / 1024 for p in rest], [p.us for p in rest], s=18, color="0.6", label="candidates"
     )
     axes.scatter(
-        [p.sbuf / 1024 for p in alike],
-        [p.us for p in alike],
+        [p.sbuf / 1024 for p in tied],
+        [p.us for p in tied],
         s=70,
         facecolors="none",
         edgecolors="tab:orange",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import inspect
 import itertools
+import os
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import fail
+from ..errors.frames import known_as
 from ..simulation.launch import Kernel, as_kernel
 
 _MISSING = object()
@@ -22,17 +25,21 @@ MOST = 200_000
 
 @dataclass(frozen=True)
 class Candidate:
-    """A variant of the kernel (its place among them) and the values that it is tried with."""
+    """A variant of the kernel (its place among them) and the values that it is tried with.
+
+    `name`: the kernel's, with its file where variants of several files have one name.
+    """
 
     variant: int
     name: str
     values: tuple[tuple[str, Any], ...]
+    file: str = ""
 
     def __str__(self) -> str:
-        return ", ".join([f"{n}={shown(v)}" for n, v in self.values]) or "as it is"
+        return ", ".join([f"{n}={value_text(v)}" for n, v in self.values]) or "as it is"
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     """Return a value as a person would write it."""
     return str(getattr(value, "__name__", value))
 
@@ -40,6 +47,15 @@ def shown(value: Any) -> str:
 def kernel_of(function: Any) -> Kernel:
     """Return the kernel of what users hold: a kernel, a plain function, a launcher of one."""
     return as_kernel(getattr(function, "kernel", function))
+
+
+def constants_of(function: Any) -> dict[str, Any]:
+    """Return the names of the file of a kernel; of a partial, of the function in it."""
+    inner = kernel_of(function).func
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    names: dict[str, Any] = getattr(inner, "__globals__", {})
+    return names
 
 
 def parameters(function: Any) -> Mapping[str, inspect.Parameter]:
@@ -55,7 +71,7 @@ def now(function: Any, name: str) -> Any:
     known = parameters(function)
     if name in known:
         return None if known[name].default is inspect.Parameter.empty else known[name].default
-    return kernel_of(function).func.__globals__.get(name, _MISSING)
+    return constants_of(function).get(name, _MISSING)
 
 
 def candidates(variants: Sequence[Any], choices: Mapping[str, Iterable[Any]]) -> list[Candidate]:
@@ -87,18 +103,35 @@ def candidates(variants: Sequence[Any], choices: Mapping[str, Iterable[Any]]) ->
             limit=f"1 to {MOST:,}",
             hint="give fewer values for each name; a first sweep can be a coarse one",
         )
+    names, files = _names(variants), [_file(f) for f in variants]
     out = [
-        Candidate(k, kernel_of(f).__name__, tuple(zip(lists, values)))
-        for k, f in enumerate(variants)
+        Candidate(k, names[k], tuple(zip(lists, values)), files[k])
+        for k in range(len(variants))
         for values in itertools.product(*lists.values())
     ]
     return list({(c.variant, str(c)): c for c in out}.values())  # a value may be given twice
 
 
+def _file(function: Any) -> str:
+    """Return the file of a kernel, as it is called from here; "" if it has none."""
+    code = getattr(kernel_of(function).func, "__code__", None)
+    return known_as(code.co_filename) if code is not None else ""
+
+
+def _names(variants: Sequence[Any]) -> list[str]:
+    """Return the names of variants, with as much before them as tells them apart."""
+    plain = [kernel_of(f).__name__ for f in variants]
+    if len({*plain}) == len(plain):
+        return plain
+    longer = [f"{os.path.basename(_file(f))}:{name}" for f, name in zip(variants, plain)]
+    if len({*longer}) < len(longer):
+        longer = [f"{name}#{k}" for k, name in enumerate(longer)]
+    return longer
+
+
 def _unknown(function: Any, name: str) -> Exception:
     kernel = kernel_of(function)
-    inner = kernel.func
-    constants = [n for n in inner.__globals__ if n.isupper() and not n.startswith("_")]
+    constants = [n for n in constants_of(function) if n.isupper() and not n.startswith("_")]
     known = [*parameters(function), *constants]
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return fail(
@@ -116,7 +149,7 @@ def _unknown(function: Any, name: str) -> Exception:
 @contextmanager
 def applied(function: Any, candidate: Candidate) -> Iterator[dict[str, Any]]:
     """Set a candidate's constants where its kernel looks them up; yield its arguments by name."""
-    known, constants = parameters(function), kernel_of(function).func.__globals__
+    known, constants = parameters(function), constants_of(function)
     named = {n: v for n, v in candidate.values if n in known}
     before = {n: constants[n] for n, _ in candidate.values if n not in known}
     try:

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .space import shown
+from ..simulation import order
+from .space import value_text
 
 if TYPE_CHECKING:
     from .sweep import Prediction
@@ -23,7 +24,7 @@ def table(tuning: Tuning, most: int) -> str:
     rows = tuning.rows
     lines = [_headline(tuning)]
     if rows:
-        chosen = [r for k, r in enumerate(rows) if r.pareto or r.alike or r.verdict or k < most]
+        chosen = [r for k, r in enumerate(rows) if r.pareto or r.tied or r.verdict or k < most]
         left = chosen[most:]
         lines += ["", *_grid(tuning, chosen[:most])]
         hidden = len(rows) - len(chosen[:most])
@@ -38,8 +39,11 @@ def table(tuning: Tuning, most: int) -> str:
             "",
             "* nothing is better in time, SBUF and HBM bytes at once (the Pareto front)",
             *(
-                ["~ the model cannot tell it from the fastest: the difference is below its error"]
-                if tuning.alike
+                [
+                    f"~ cannot tell: slower than the fastest by less than {order.text()}",
+                    "  (where the error is unknown: by less than its time)",
+                ]
+                if tuning.tied
                 else []
             ),
             "",
@@ -86,14 +90,18 @@ def _grid(tuning: Tuning, rows: list[Row]) -> list[str]:
     for row in rows:
         p = row.prediction
         mark = ("*" if row.pareto else " ") + (
-            "~" if row.alike and row is not tuning.rows[0] else " "
+            "~" if row.tied and row is not tuning.rows[0] else " "
         )
-        said = "" if row.verdict is None else ", ".join([row.verdict.text, *row.verdict.warnings])
+        said = (
+            ", ".join(["not run", *p.warnings])
+            if row.verdict is None
+            else ", ".join([row.verdict.text, *row.verdict.warnings])
+        )
         cells.append(
             [
                 mark,
                 *([p.candidate.name] if variants else []),
-                *(shown(v) for v in row.values.values()),
+                *(value_text(v) for v in row.values.values()),
                 f"{p.us:,.1f}",
                 "?" if p.error_pct is None else f"±{p.error_pct:.0f} %",
                 f"{p.sbuf:,}",
@@ -116,7 +124,8 @@ def _grid(tuning: Tuning, rows: list[Row]) -> list[str]:
 
 def _advice(tuning: Tuning) -> list[str]:
     """Return what to take, against what is there now, and what is as good for all we know."""
-    best = tuning.best
+    was_run = any(r.verdict for r in tuning.rows)
+    best = tuning.best if was_run else tuning.fastest
     if best is None:
         return ["None of those that were run is right."]
     p = best.prediction
@@ -130,7 +139,7 @@ def _advice(tuning: Tuning) -> list[str]:
     )
     text = (
         f"fastest{' that is right' if best is not tuning.rows[0] else ''}: {name}, "
-        f"{p.us:,.1f} us predicted"
+        f"{p.us:,.1f} us predicted{'' if was_run else ', not run'}"
     )
     now = tuning.base
     if now.refused:
@@ -140,11 +149,11 @@ def _advice(tuning: Tuning) -> list[str]:
     else:
         text += "; that is what it is now"
     lines = [text]
-    alike = [r for r in tuning.alike if r is not best]
-    if alike:
-        small = min([best, *alike], key=lambda r: (r.prediction.sbuf, r.prediction.us))
+    tied = [r for r in tuning.tied if r is not best]
+    if tied:
+        small = min([best, *tied], key=lambda r: (r.prediction.sbuf, r.prediction.us))
         lines.append(
-            f"{len(alike)} more within the error of the model: only a measurement can "
+            f"{len(tied)} more that the model cannot order: only a measurement can "
             "tell them apart"
             + (
                 f"; of these {small.prediction.candidate} takes least SBUF"
@@ -152,7 +161,7 @@ def _advice(tuning: Tuning) -> list[str]:
                 else ""
             )
         )
-    frugal = tuning.frugal
+    frugal = tuning.frugal if was_run else tuning.moves_least(best)
     if frugal is not None and frugal is not best:
         q = frugal.prediction
         lines.append(

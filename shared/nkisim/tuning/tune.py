@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import fail
+from ..simulation import order
 from ..simulation.error_bands import UNKNOWN_BAND
-from . import plot, space
-from .space import Candidate, shown
-from .sweep import Job, Prediction, sweep
+from . import plot, space, verify
+from .bench import Bench
+from .space import Candidate, value_text
+from .sweep import SECONDS, Job, Prediction
 from .table import TIE, table
-from .verify import Verdict, verify
+from .verify import Verdict
 
 #: candidates that are run with arithmetic, unless the caller wants another number
 BEST = 5
@@ -23,12 +25,14 @@ BEST = 5
 class Row:
     """A candidate: its prediction, whether nothing beats it, and what a run with arithmetic says.
 
-    `alike`: the model cannot tell it from the fastest one.
+    `number`: its place among the candidates; `alike`: the model cannot tell it from the fastest
+    one; `verdict`: None if it was not run.
     """
 
     prediction: Prediction
+    number: int = -1
     pareto: bool = False
-    alike: bool = False
+    tied: bool = False
     verdict: Verdict | None = None
 
     @property
@@ -40,9 +44,11 @@ class Row:
         """Return the row, ready for JSON; times are predicted, in microseconds."""
         p = self.prediction
         return {
+            "file": p.candidate.file,
             "kernel": p.candidate.name,
+            "variant": p.candidate.variant,
             "values": {
-                n: v if isinstance(v, (int, float, str, type(None))) else shown(v)
+                n: v if isinstance(v, (int, float, str, type(None))) else value_text(v)
                 for n, v in p.candidate.values
             },
             "refused": p.refused or None,
@@ -61,14 +67,13 @@ class Row:
                     "model_error_pct": p.error_pct,
                     "warnings": p.warnings,
                     "pareto": self.pareto,
-                    "like_the_fastest": self.alike,
+                    "like_the_fastest": self.tied,
+                    "defer": p.error_pct is None,
                 }
             ),
-            **(
-                {}
-                if self.verdict is None
-                else {"right": self.verdict.right, "verdict": self.verdict.text}
-            ),
+            "was_run": self.verdict is not None,
+            "right": self.verdict.right if self.verdict else None,
+            "verdict": self.verdict.text if self.verdict else "not run",
         }
 
 
@@ -90,31 +95,47 @@ class Tuning:
         self.target, self.notes = target, notes
 
     @property
-    def best(self) -> Row | None:
-        """Return the fastest candidate that did not turn out to be wrong; None if there is none."""
-        return next(
-            (r for r in self.rows if r.verdict is None or r.verdict.right is not False), None
-        )
+    def fastest(self) -> Row | None:
+        """Return the candidate that is predicted the fastest, run or not; None if all are refused.
+
+        Broken kernels tend to be fast: `best` is one that was run.
+        """
+        return self.rows[0] if self.rows else None
 
     @property
-    def alike(self) -> list[Row]:
+    def best(self) -> Row | None:
+        """Return the fastest candidate that was run and is right; None if there is none.
+
+        Without a reference: that computes what the kernel computes as it is now.
+        """
+        return next((r for r in self.rows if r.verdict and r.verdict.right is not False), None)
+
+    @property
+    def tied(self) -> list[Row]:
         """Return the candidates that the model cannot tell from the fastest one."""
-        return [r for r in self.rows[1:] if r.alike]
+        return [r for r in self.rows[1:] if r.tied]
 
     @property
     def frugal(self) -> Row | None:
         """Return the one that moves least of the best candidate and those within TIE of it.
 
         Fewest bytes to and from HBM, then fewest transfers: what a model of the chip leaves out
-        grows with both. None if there is no best one.
+        grows with both. It was run and is right; None if there is no best one.
         """
-        best = self.best
-        if best is None:
+        row = self.moves_least(self.best)
+        return row if row is None or row.verdict else self.best
+
+    def moves_least(self, row: Row | None) -> Row | None:
+        """Return what moves least of the candidates within TIE of one's time, run or not.
+
+        Candidates that were run and are wrong do not count.
+        """
+        if row is None:
             return None
         near = [
             r
             for r in self.rows
-            if r.prediction.us <= (1 + TIE) * best.prediction.us
+            if r.prediction.us <= (1 + TIE) * row.prediction.us
             and (r.verdict is None or r.verdict.right is not False)
         ]
         return min(near, key=lambda r: (r.prediction.hbm, r.prediction.transfers, r.prediction.us))
@@ -158,6 +179,8 @@ def tune(
     descriptors: str | None = None,
     compiler: Iterable[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    seconds: float | None = SECONDS,
+    memory: int | None = None,
     **kwargs: Any,
 ) -> Tuning:
     """Predict a kernel with every combination of some values, and run the fastest ones.
@@ -168,12 +191,16 @@ def tune(
         choices: values to try, by name: of an argument of the kernel, or of a constant of its
             file, as in {"FREE_DIM": [500, 1000, 2000]}. A constant is set for the run only.
         target: "trn1", "trn2" ...; default: as for every kernel.
-        reference: takes what the kernel takes and returns what it should; without it the fastest
-            candidates are held against each other.
-        best: how many of the fastest candidates are run with arithmetic.
-        jobs: processes; default one a core. Other systems than Linux use one.
+        reference: takes what the kernel takes and returns what it should; without it candidates
+            are held against what the kernel computes as it is now.
+        best: how many right ones are wanted: candidates are run with arithmetic, the fastest
+            first, until so many are right.
+        jobs: processes; default one a core. Other systems than Linux use one, this one.
         descriptors, compiler: as for `nkisim.profile`.
         progress: called with (candidates predicted, of all).
+        seconds: how long a candidate may take, None: as long as it does. One that takes longer,
+            or ends its process, is refused; the others go on.
+        memory: bytes that a candidate may take (Linux).
 
     Returns: a Tuning. A candidate that breaks a rule of the chip, or that the kernel itself
     refuses, is one of its `refused`.
@@ -196,6 +223,8 @@ def tune(
         args,
         kwargs,
         {"target": target, "descriptors": descriptors, "compiler": compiler},
+        seconds=seconds,
+        memory=memory,
     )
     return run(job, reference, best, jobs, progress)
 
@@ -210,23 +239,67 @@ def run(
     """Do what `tune` does for a job."""
     names = list(dict(job.wanted[0].values))
     job.wanted = [*job.wanted, as_it_is(job.variants, job.wanted)]
-    *predictions, base = sweep(job, jobs, progress)
     core = space.kernel_of(job.variants[0]).core(job.settings["target"])
-    rows = sorted((Row(p) for p in predictions if not p.refused), key=lambda r: _axes(r.prediction))
-    refused = [p for p in predictions if p.refused]
-    _mark(rows)
-    first = None
-    for row in rows[:best]:
-        row.verdict = verify(job, row.prediction.candidate, reference, first)
-        if first is None and row.verdict.outputs is not None and row.verdict.right is not False:
-            first = row.verdict
-        elif row.verdict is not first:
-            row.verdict.outputs = None  # they may be large
-    if first is not None:
-        first.outputs = None
-    notes = _unused(predictions, names)
-    notes += dict.fromkeys(n for f in job.variants for n in space.derived(f, names))
-    return Tuning(rows, refused, base, core.name, notes)
+    with Bench(job, jobs) as bench:
+        *predictions, base = bench.predict(progress)
+        rows = sorted(
+            (Row(p, n) for n, p in enumerate(predictions) if not p.refused),
+            key=lambda r: _axes(r.prediction),
+        )
+        _mark(rows)
+        found = Tuning(rows, [p for p in predictions if p.refused], base, core.name, [])
+        if best:
+            _run_the_fastest(found, bench, reference, best)
+    found.notes += _unused(predictions, names)
+    found.notes += dict.fromkeys(n for f in job.variants for n in space.derived(f, names))
+    return found
+
+
+def _run_the_fastest(
+    found: Tuning, bench: Bench, reference: Callable[..., Any] | None, best: int
+) -> None:
+    """Run candidates, the fastest first, until `best` of them are right; then the one that moves
+    least of those that are as fast as the best."""
+    judge = _Judge(bench, reference, found.base)
+    right = 0
+    while right < best and (rows := [r for r in found.rows if r.verdict is None][: best - right]):
+        judge.run(rows)
+        right = sum(r.verdict is not None and r.verdict.right is not False for r in found.rows)
+    while (row := found.moves_least(found.best)) is not None and row.verdict is None:
+        judge.run([row])
+
+
+class _Judge:
+    """Runs candidates and says whether they are right: as the reference says; without one, as the
+    kernel computes it as it is now; if it does not, as the first that was run does."""
+
+    def __init__(self, bench: Bench, reference: Callable[..., Any] | None, base: Prediction):
+        self.bench, self.reference = bench, reference
+        self.others: Any = None
+        self.name = "the first that was run"
+        if reference is None and not base.refused:
+            (ran,) = bench.run([len(bench.job.wanted) - 1])
+            if not ran.refused and not ran.errors:
+                self.others, self.name = ran.outputs, "the kernel as it is"
+
+    def run(self, rows: Sequence[Row]) -> None:
+        """Give each row its verdict."""
+        for row, ran in zip(rows, self.bench.run([r.number for r in rows])):
+            right = None
+            if self.reference is not None and not ran.refused:
+                right = self._expected(row)
+            row.verdict = verify.judge(ran, right, self.others, self.name)
+            if self.reference is None and self.others is None and row.verdict.right is not False:
+                self.others = ran.outputs
+
+    def _expected(self, row: Row) -> Any:
+        """Return what the reference makes of a candidate's arguments."""
+        job, candidate = self.bench.job, row.prediction.candidate
+        known = space.parameters(job.variants[candidate.variant])
+        named = {n: v for n, v in candidate.values if n in known}
+        assert self.reference is not None
+        args, kwargs = job.arguments()
+        return verify.expected(self.reference, args, kwargs | named)
 
 
 def as_it_is(variants: Sequence[Any], wanted: Sequence[Candidate]) -> Candidate:
@@ -248,10 +321,12 @@ def _mark(rows: Sequence[Row]) -> None:
         return
     fastest = rows[0].prediction
     for row in rows:
-        error = max(
-            UNKNOWN_BAND if p.error_pct is None else p.error_pct for p in (fastest, row.prediction)
-        )
-        row.alike = row.prediction.us <= fastest.us * (1 + error / 100)
+        p = row.prediction
+        if fastest.error_pct is None or p.error_pct is None:
+            row.tied = p.us <= fastest.us * (1 + UNKNOWN_BAND / 100)
+        else:
+            variants = fastest.candidate.variant == p.candidate.variant
+            row.tied = not order.told_apart(p.us, fastest.us, variants)
 
 
 def _axes(p: Prediction) -> tuple[float, int, int]:
@@ -264,7 +339,10 @@ def _unused(predictions: Sequence[Prediction], names: Sequence[str]) -> list[str
     for name in names:
         groups: dict[tuple[Any, ...], list[Prediction]] = {}
         for p in predictions:
-            key = (p.candidate.variant, *(shown(v) for n, v in p.candidate.values if n != name))
+            key = (
+                p.candidate.variant,
+                *(value_text(v) for n, v in p.candidate.values if n != name),
+            )
             groups.setdefault(key, []).append(p)
         several = [g for g in groups.values() if len(g) > 1]
         if several and all(p.same(g[0]) for g in several for p in g):

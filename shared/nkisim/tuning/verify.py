@@ -14,64 +14,80 @@ from ..chip import dtypes
 from ..simulation.launch import launch
 from ..trace.trace import Trace
 from .space import Candidate, applied, kernel_of
-from .sweep import Job, refusal
+from .sweep import ENDS, Job, refusal, silence
+from .workers import limited
 
 #: roundings of a product or a sum in fp32: 8 standard deviations pass in none of 1e14 elements
 SAFETY = 8.0
 U_SUM = 2.0**-24  # unit roundoff of fp32: PSUM and the vector engines compute in it
+#: exp(x) has |x| roundings for each of x: at most ln of the largest number of fp32, where it is one
+EXP_ROUNDINGS = 88.7
 #: times that a value is rounded to the coarsest dtype of the kernel on its way
 ROUNDINGS = 4
 
 
 @dataclass
 class Verdict:
-    """What a run with arithmetic says: `right` is None if there was nothing to compare with."""
+    """What a run with arithmetic says: `right` is None if there was no reference."""
 
     right: bool | None
     text: str
     warnings: list[str] = field(default_factory=list)
-    outputs: Any = None
 
 
-def verify(
-    job: Job,
-    candidate: Candidate,
-    reference: Callable[..., Any] | None,
-    first: Verdict | None = None,
-) -> Verdict:
-    """Run a candidate; hold its outputs against the reference, else against the `first` run."""
+@dataclass
+class Ran:
+    """A run with arithmetic: `outputs` as arrays; `refused`: why there are none."""
+
+    outputs: list[np.ndarray] = field(default_factory=list)
+    allowed: Allowed | None = None
+    errors: list[str] = field(default_factory=list)  # ids of findings, of severity error
+    warnings: list[str] = field(default_factory=list)
+    refused: str = ""
+
+
+def compute(job: Job, candidate: Candidate) -> Ran:
+    """Run a candidate with arithmetic."""
     function = job.variants[candidate.variant]
     args, kwargs = job.arguments()
     kernel = kernel_of(function)
     try:
-        with applied(function, candidate) as named:
+        with limited(job.seconds), applied(function, candidate) as named, silence():
             run = launch(kernel, args, {**kwargs, **named}, target=job.settings["target"])
-    except Exception as error:  # the kernel is the user's: it can fail in any way
-        return Verdict(False, f"refused: {refusal(error)[0]}")
-    found = Verdict(
-        None,
-        "no reference",
-        sorted({f.id for f in run.findings if f.severity == "warning"}),
-        run.outputs,
+    except ENDS as error:
+        return Ran(refused=refusal(error)[0])
+    found: dict[str, set[str]] = {}
+    for f in run.findings:
+        found.setdefault(f.severity, set()).add(f.id)
+    return Ran(
+        list(_arrays(run.outputs)),
+        Allowed.of(run.trace),
+        sorted(found.get("error", ())),
+        sorted(found.get("warning", ())),
     )
-    if reference is not None:
-        wrong = differs(
-            run.outputs, expected(reference, job, kwargs | named), Allowed.of(run.trace)
-        )
+
+
+def judge(ran: Ran, right: Any = None, others: Any = None, name: str = "") -> Verdict:
+    """Say whether a run computed what it should: `right`, of a reference; else what `others` is,
+    the outputs of another candidate, called `name`."""
+    if ran.refused or ran.allowed is None:
+        return Verdict(False, f"refused: {ran.refused}")
+    found = Verdict(None, "no reference", ran.warnings)
+    if right is not None:
+        wrong = differs(ran.outputs, right, ran.allowed)
         found.right, found.text = not wrong, wrong or "right"
-    elif first is not None:
-        wrong = differs(run.outputs, first.outputs, Allowed.of(run.trace))
+    elif others is not None:
+        wrong = differs(ran.outputs, others, ran.allowed)
         found.right = False if wrong else None
-        found.text = f"not what the fastest computes: {wrong}" if wrong else "as the fastest"
-    errors = sorted({f.id for f in run.findings if f.severity == "error"})
-    if errors:  # right here, garbage or a race on the chip
-        found.right, found.text = False, f"{found.text}, but {', '.join(errors)}"
+        found.text = f"not what {name} computes: {wrong}" if wrong else f"as {name}"
+    if ran.errors:  # right here, garbage or a race on the chip
+        said = f"{found.text}, but " if found.right else ""
+        found.right, found.text = False, f"{said}{', '.join(ran.errors)}"
     return found
 
 
-def expected(reference: Callable[..., Any], job: Job, named: dict[str, Any]) -> Any:
+def expected(reference: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """Return what the reference makes of the arguments; of those by name, what it takes."""
-    args, _ = job.arguments()
     try:
         known = inspect.signature(reference).parameters
     except (TypeError, ValueError):
@@ -85,7 +101,8 @@ class Allowed:
     """How far two right results may be apart: |a - b| <= relative * |b| + absolute * rms(b).
 
     A sum of n products in fp32 is off by a random walk of n roundings, about sqrt(n) of them, in
-    units of a typical element; and values pass through the coarsest dtype that a tile has.
+    units of a typical element; and values pass through the coarsest dtype that a tile has, or
+    through exp.
     """
 
     relative: float
@@ -95,6 +112,9 @@ class Allowed:
     def of(cls, trace: Trace) -> Allowed:
         """Return what the record of a run allows: its longest sum, its coarsest dtype."""
         unit = max((_unit(p.dtype) for k in trace.op_specs for p in k.operands), default=U_SUM)
+        functions = {getattr(k.variant, "function", k.row.name) for k in trace.op_specs}
+        if functions & {"exp", "exponential"}:
+            unit = max(unit, EXP_ROUNDINGS * U_SUM)
         sums = SAFETY * U_SUM * math.sqrt(_longest_sum(trace))
         return cls(2 * ROUNDINGS * unit, sums + 2 * ROUNDINGS * unit)
 
@@ -139,6 +159,8 @@ def differs(outputs: Any, others: Any, allowed: Allowed) -> str:
         if not dtypes.is_float(a.dtype):
             if wrong := int((a != b).sum()):
                 return f"{name}{wrong:,} of {a.size:,} elements are wrong"
+            continue
+        if a.dtype == b.dtype and (a == b).all():
             continue
         x, y = a.astype(np.float64), b.astype(np.float64)
         finite = y[np.isfinite(y)]
