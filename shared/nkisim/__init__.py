@@ -15,12 +15,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "TARGETS",
+    "Evaluation",
     "Finding",
     "NkiError",
     "Profile",
     "Run",
     "be_strict",
     "check",
+    "completion",
+    "course",
+    "draw",
+    "evaluate",
     "installed_dialect",
     "keep_memory",
     "least_us",
@@ -39,6 +44,7 @@ install()
 _LAZY = {
     "simulate": "api",
     "run": "api",
+    "draw": "api",
     "check": "api",
     "rows": "api",
     "keep_memory": "api",
@@ -53,11 +59,17 @@ _LAZY = {
     "Profile": "simulation.prediction",
     "installed_dialect": "finder",
     "tune": "tuning.tune",
+    "evaluate": "evaluation.evaluate",
+    "Evaluation": "evaluation.evaluate",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name on first use, so that the start-up hook stays cheap."""
+    if name in ("completion", "course"):
+        from importlib import import_module
+
+        return import_module(f"nkisim.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module 'nkisim' has no attribute {name!r}")
     from importlib import import_module

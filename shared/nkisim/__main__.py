@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
+
+
+def _missing() -> list[str]:
+    """Return what nkisim needs and this Python does not have: it may run from a checkout."""
+    return [name for name in ("numpy", "ml_dtypes") if find_spec(name) is None]
 
 
 def _put_working_folder_last() -> None:
@@ -17,6 +23,13 @@ def _put_working_folder_last() -> None:
 
 if __name__ == "__main__":
     _put_working_folder_last()
+    if (missing := _missing()) and sys.argv[1:2] != ["doctor"]:  # which names them, too
+        print(
+            f"could not run: nkisim needs {' and '.join(missing)}: in a virtual environment,  "
+            f"python -m pip install {' '.join(missing)}",
+            file=sys.stderr,
+        )
+        sys.exit(2)
     from nkisim.cli.main import main
 
     sys.exit(main())

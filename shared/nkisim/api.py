@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from typing import Any
 
+from . import course
 from .checks.finding import Finding, as_finding, worst_first
 from .checks.ignore import heed_comments
 from .chip import hw
 from .errors import NkiError
 from .lint import level, program
-from .simulation.launch import Run, launch, watched
+from .report import drawing
+from .report.drawing import Drawing
+from .simulation.launch import Run, collected_findings, launch
 from .timing import floor
 
 
@@ -28,6 +32,23 @@ def run(kernel: Any, *args: Any, target: str | None = None, **kwargs: Any) -> Ru
     return launch(kernel, args, kwargs, target=target)
 
 
+def draw(
+    kernel: Any, *args: Any, target: str | None = None, code: bool = True, **kwargs: Any
+) -> Drawing:
+    """Run a kernel and return a drawing of what each of its lines reads and writes.
+
+    Args: as for `run`; `code`: whether the source lines stand in it as well.
+    Returns: an object with the text of an SVG file, `svg`; notebooks show it. It has a row for each
+    source line, at most 40: it is meant for small kernels.
+    Raises: NkiError when the kernel breaks a rule of NKI or of the chip.
+    """
+    made = launch(kernel, args, kwargs, target=target)
+    body = getattr(kernel, "func", kernel)
+    names = inspect.signature(body).bind(*args, **kwargs).arguments
+    shapes = {name: tuple(x.shape) for name, x in names.items() if hasattr(x, "shape")}
+    return drawing.draw(made.trace, shapes, getattr(body, "__name__", "a kernel"), code)
+
+
 def simulate(kernel: Any, *args: Any, target: str | None = None, **kwargs: Any) -> Any:
     """Run a kernel and return its outputs as arrays (torch in, torch out)."""
     return run(kernel, *args, target=target, **kwargs).outputs
@@ -39,7 +60,7 @@ def check(kernel: Any, *args: Any, target: str | None = None, **kwargs: Any) -> 
     Args: as for `run`. Returns: Finding objects (id, severity "error", "warning" or "note", text,
     where, other, hint); empty if nothing is wrong. `python -m nkisim check` does it for a script.
     """
-    with watched() as runs:
+    with collected_findings() as runs:
         try:
             launch(kernel, args, kwargs, target=target)
         except Exception as error:  # some rules travel inside the type that the SDK raises
@@ -80,17 +101,24 @@ def least_us(
 
 def be_strict() -> None:
     """Judge kernels of others in this process: no comment of theirs turns a finding off, and the
-    environment's settings of NKI and of nkisim, the target included, have their defaults. Which
-    release of NKI is asked about, and whether generations count that it does not support, stays
-    as it is set: that is the course's choice."""
+    environment's settings of NKI and of nkisim, the target included, have their defaults, and no
+    pyproject.toml is read. The course, which release of NKI is asked about, and whether generations
+    count that it does not support, stay as they are set: that is the choice of the staff."""
     for name in [
         n
         for n in os.environ
         if n.startswith(("NKI_", "NKISIM_"))
-        and n not in (level.VERSION_VARIABLE, level.FRONTEND_VARIABLE, "NKISIM_TARGETS")
+        and n
+        not in (
+            level.VERSION_VARIABLE,
+            level.FRONTEND_VARIABLE,
+            course.VARIABLE,
+            course.TARGETS_VARIABLE,
+        )
     ] + ["NEURON_PLATFORM_TARGET_OVERRIDE", "NEURON_LOGICAL_NC_CONFIG"]:
         os.environ.pop(name, None)
     heed_comments(False)
+    course.heed_files(False)
 
 
 def refusals(text: str, file: str, kernel: str, dialect: str) -> list[Finding]:

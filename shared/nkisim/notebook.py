@@ -27,7 +27,7 @@ class MagicError(ValueError):
     """The first line of a %%nki cell cannot be used; a sentence for the user."""
 
 
-class Shown:
+class CellResult:
     """What a %%nki cell did: `outputs` (arrays), `profile`, `findings`, worst first."""
 
     def __init__(self, prof: Profile):
@@ -135,7 +135,7 @@ def _run(shell: Any, cell: str) -> bool:
 def load_ipython_extension(shell: Any) -> None:
     """Register %%nki; IPython calls this for `%load_ext nkisim.notebook`."""
 
-    def nki(line: str, cell: str) -> Shown | None:
+    def nki(line: str, cell: str) -> CellResult | None:
         """Run a cell that defines a kernel, call the kernel, and show what it did."""
         arguments, options = parse(line)
         if not _run(shell, cell):
@@ -149,9 +149,9 @@ def load_ipython_extension(shell: Any) -> None:
         if name not in shell.user_ns:
             raise MagicError(f"%%nki: there is no kernel named {name}")
         values = shell.ev(f"({arguments},)" if arguments else "()")
-        return Shown(profile(shell.user_ns[name], *values, target=options.target))
+        return CellResult(profile(shell.user_ns[name], *values, target=options.target))
 
     shell.register_magic_function(nki, "cell", "nki")
 
 
-__all__ = ["MagicError", "Shown", "load_ipython_extension"]
+__all__ = ["MagicError", "CellResult", "load_ipython_extension"]

@@ -15,8 +15,6 @@ from typing import Any
 
 import pytest
 
-#: many tests compare generations, with kernels of both dialects; test_release_verdicts.py does not
-os.environ.setdefault("NKISIM_TARGETS", "all")
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 

@@ -218,7 +218,7 @@ def test_a_library_that_the_user_called_keeps_its_frames(python):
 def test_a_syntax_error_is_shown_at_its_line_only(python):
     python.script("s.py", "x = 1\nprobs = # YOUR CODE HERE\n")
     done = python.nkisim("run", "s.py")
-    assert done.returncode == 1
+    assert done.returncode == 2  # as for check, lint and migrate: nothing ran
     assert 's.py", line 2' in done.stderr and "nkisim" not in done.stderr
 
 
@@ -481,17 +481,15 @@ def test_importing_nkisim_costs_no_numpy(python):
 def test_the_banner_is_one_line_on_stderr_once(python):
     text = (
         "from nkisim.simulation.banner import announce; "
-        "[announce(t) for t in ('trn1', 'trn1', 'trn2')]"
+        "[announce(t, 'as asked') for t in ('trn1', 'trn1', 'trn2')]"
     )
     done = python.code(text)
     from nkisim import __version__
 
     assert done.stdout == ""
     assert done.stderr == (
-        f"nkisim {__version__}: simulating NeuronCore-v2 (trn1); no hardware is used\n"
+        f"nkisim {__version__}: simulating NeuronCore-v2 (trn1: as asked); no hardware is used\n"
     )
     assert python.code(text, NKI_BANNER="0").stderr == ""
-    assert (
-        "NeuronCore-v3 (trn2)"
-        in python.code("from nkisim.simulation.banner import announce; announce('trn2')").stderr
-    )
+    other = "from nkisim.simulation.banner import announce; announce('trn2', 'x')"
+    assert "NeuronCore-v3 (trn2: x)" in python.code(other).stderr

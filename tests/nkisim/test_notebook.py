@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nkisim
-from nkisim.notebook import MagicError, Shown, described, parse
+from nkisim.notebook import CellResult, MagicError, described, parse
 
 SETUP = """
 import neuronxcc.nki as nki
@@ -52,7 +52,7 @@ def shell():
 
 def test_a_cell_defines_a_kernel_and_runs_it(shell):
     shown = shell.run_cell_magic("nki", "x, x --target trn2", ADD)
-    assert isinstance(shown, Shown)
+    assert isinstance(shown, CellResult)
     assert (shown.outputs == 2 * shell.user_ns["x"]).all()
     html = shown._repr_html_()
     assert "predicted, not measured" in html and "on trn2" in html and "<iframe" in html

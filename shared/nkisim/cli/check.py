@@ -1,4 +1,4 @@
-"""`python -m nkisim check script.py args...`: run a script, say all that is wrong with its kernels.
+"""`nkisim check script.py args...`: run a script, say all that is wrong with its kernels.
 
 Findings come grouped by rule, worst first: id, places, one sentence, one suggestion. `--json`,
 `--sarif` and `--github` are for programs and CI. The script itself runs as it is.
@@ -7,7 +7,6 @@ Findings come grouped by rule, worst first: id, places, one sentence, one sugges
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import sys
@@ -18,10 +17,12 @@ from urllib.parse import quote
 
 from nkisim import __version__
 from nkisim.checks.finding import SEVERITIES, Finding, as_finding, worst_first
-from nkisim.cli import script
+from nkisim.cli import answer, script, watch
+from nkisim.cli.kernel_arguments import file_of
+from nkisim.cli.time_limit import OutOfTime
+from nkisim.cli.words import CannotRun
 from nkisim.errors import NkiError
 from nkisim.errors.rules import RULES
-from nkisim.finder import install
 from nkisim.simulation import launch
 
 #: level -> the least severity that makes the exit code 1
@@ -30,124 +31,89 @@ _COLOURS = {"error": "31", "warning": "33", "note": "34"}  # of ANSI terminals
 _PLACES = 5  # of a rule and sentence that are listed
 
 
-def command(argv: list[str]) -> int:
-    """Check a script; return 0 if nothing is wrong, 1 if something is, 2 if it could not run."""
-    parser = argparse.ArgumentParser(
-        prog="python -m nkisim check",
-        usage="python -m nkisim check [options] script.py [args ...]\n"
-        "       python -m nkisim check [options] -m module [args ...]",
-        description="Run a script or module with neuronxcc.nki served by the import rule, and "
-        "report the findings of all its kernels.",
-    )
-    parser.add_argument(
-        "--level",
-        choices=tuple(LEVELS),
-        default="teach",
-        help="what fails the check: errors (teach, the default), warnings as well "
-        "(strict), nothing (off)",
-    )
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="print the findings as JSON; what the script prints goes to standard error",
+def parser() -> answer.Parser:
+    """Return the parser of the command."""
+    parser = answer.Parser(
+        "check",
+        usage=script._USAGE.format("check"),
+        description="Run a script, a module or one kernel of a file, and report all that is wrong "
+        "with the kernels.",
+        epilog="Exit codes: 0 no errors (--level strict: no warnings either; off: whatever is "
+        "found), 1 something is wrong, 2 nothing could be checked.",
     )
     parser.add_argument("--sarif", metavar="FILE", help="also write them as SARIF 2.1.0")
     parser.add_argument(
         "--github", action="store_true", help="also print them as annotations of GitHub Actions"
     )
-    parser.add_argument("-m", dest="module", help="run a module, as python -m does")
-    parser.add_argument("script", nargs="?")
-    own, rest = _split(argv)
-    options = parser.parse_args(own)
-    if options.script is None and options.module is None:
-        parser.print_usage(sys.stderr)
-        print("nkisim check: name a script, or a module after -m", file=sys.stderr)
-        return 2
-    install()
-    try:
-        start = (
-            script._prepare_module(options.module, rest)
-            if options.module is not None
-            else script._prepare_script(options.script, rest)
-        )
-    except script.CannotRun as problem:
-        print(f"nkisim check: {problem}", file=sys.stderr)
-        return 2
-    aside = contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext()
-    with launch.watched() as runs, aside:  # what the script prints is no JSON
-        code = _run(start, runs)
-    if code == 2:
-        return 2
+    script.add_script(parser)
+    return parser
+
+
+def command(argv: list[str]) -> int:
+    """Check a script; return 0 if nothing is wrong, 1 if something is, 2 if it could not run."""
+    options, rest = script.parse(parser(), argv)
+    if options.watch:
+        return watch.rerun("check", argv, file_of(options.script or "."))
+    return answer.give(
+        "check",
+        lambda: _check(options, rest),
+        as_json=options.json,
+        seconds=options.timeout,
+        kernels_only=True,
+    )
+
+
+def _check(options: argparse.Namespace, rest: list[str]) -> tuple[int, dict[str, Any]]:
+    least = LEVELS[options.level or "teach"]
+    options.level = None  # what fails the check; the run itself goes to its end
+    start = script.prepared(options, rest)
+    with launch.collected_findings() as runs:
+        code, problem = _run(start, runs)
     findings = worst_first(f for found in runs for f in found)
-    written = _write(findings, options, len(runs))
+    _write(findings, options, len(runs), bool(code))
     if not runs and not code:
-        print(
-            "nkisim check: the script calls no kernel. Call one in it, or check the script that "
-            "does; in the folder of a lab: python tester.py --check",
-            file=sys.stderr,
-        )
-    least = LEVELS[options.level]
+        raise script.no_kernel(options, "Check", "in its folder, python tester.py --level teach")
     bad = least and any(SEVERITIES.index(f.severity) <= SEVERITIES.index(least) for f in findings)
-    return 1 if written and (code or bad) else 2 if not (written and runs) else 0
+    fields = {"kernels": len(runs), "findings": [f.to_dict() for f in findings]}
+    return code or int(bool(bad)), {**fields, "error": problem}
 
 
-def _split(argv: list[str]) -> tuple[list[str], list[str]]:
-    """Cut the arguments behind the name of the script or module."""
-    for i, word in enumerate(argv):
-        if i and argv[i - 1] in ("--level", "--sarif"):
-            continue
-        if word == "-m":
-            return argv[: i + 2], argv[i + 2 :]
-        if not word.startswith("-"):
-            return argv[: i + 1], argv[i + 1 :]
-    return argv, []
+def _run(start: Any, runs: list[list[Finding]]) -> tuple[int, dict[str, Any] | None]:
+    """Run the program to its end; a rule that it breaks is a finding like others.
 
-
-def _run(start: Any, runs: list[list[Finding]]) -> int:
-    """Run the program to its end; a rule that it breaks is a finding like others."""
+    Returns the exit code, and the error that ended the program, if one did.
+    """
     try:
         start()
     except SystemExit as end:
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
-        return 1 if end.code not in (None, 0) else 0
-    except script.CannotRun as problem:
-        print(f"nkisim check: {problem}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
+        return 1 if answer.exit_code(end) else 0, None
+    except (script.CannotRun, OutOfTime, KeyboardInterrupt):
         raise
     except BaseException as error:
         rule = getattr(error, "nki_error", error)
         if not isinstance(rule, NkiError):
-            script.trim(error)
-            sys.excepthook(type(error), error, error.__traceback__)
-            return 1
+            answer.say("check", error)
+            return answer.code_of(error), answer.error_of(error)
+        if rule.id in answer.WRONG_CALL and rule.where is None:
+            raise  # of the course or the target: nothing was checked
         runs.append([as_finding(rule)])
-    return 0
+    return 0, None
 
 
-def _write(findings: list[Finding], options: argparse.Namespace, runs: int) -> bool:
-    """Print the findings, and write them where asked; return whether that went well."""
+def _write(findings: list[Finding], options: argparse.Namespace, runs: int, failed: bool) -> None:
+    """Print the findings, and write them where asked."""
     if options.github:
         for f in findings:
             print(annotation(f))
-    if options.json:
-        print(json.dumps([as_dict(f) for f in findings], indent=1))
-    else:
-        _print(findings, runs)
+    _print(findings, runs, failed)
     if options.sarif:
         try:
             Path(options.sarif).write_text(json.dumps(sarif(findings), indent=1) + "\n", "utf-8")
         except OSError as error:
-            print(
-                f"nkisim check: {options.sarif} cannot be written: {error.strerror}",
-                file=sys.stderr,
-            )
-            return False
-    return True
+            raise CannotRun(f"{options.sarif} cannot be written: {error.strerror}") from None
 
 
-def _print(findings: list[Finding], runs: int) -> None:
+def _print(findings: list[Finding], runs: int, failed: bool) -> None:
     for (severity, id, text), places in _grouped(findings).items():
         rule = RULES.get(id)
         print(f"{_coloured(severity)} {id}  {rule.title if rule else ''}\n  {text}")
@@ -160,6 +126,7 @@ def _print(findings: list[Finding], runs: int) -> None:
         if hint := places[0].suggestion():
             print(f"  try: {hint}")
         print(f"  more: python -m nkisim explain {id}\n")
+    nothing = "it failed before a kernel ended" if failed else "nothing was checked"
     counts = [
         f"{n} {s}{'s' if n != 1 else ''}"
         for s in SEVERITIES
@@ -167,7 +134,7 @@ def _print(findings: list[Finding], runs: int) -> None:
     ]
     print(
         f"{runs} kernel run{'s' if runs != 1 else ''}: "
-        + (", ".join(counts) or "no findings" if runs else "nothing was checked")
+        + (", ".join(counts) or "no findings" if runs else nothing)
     )
 
 
@@ -208,22 +175,6 @@ def _grouped(findings: list[Finding]) -> dict[tuple[str, str, str], list[Finding
     for f in findings:
         groups.setdefault((f.severity, f.id, f.text), []).append(f)
     return groups
-
-
-def as_dict(finding: Finding) -> dict[str, Any]:
-    """Return a finding for JSON."""
-    places = [
-        {"file": p.file, "line": p.line, "function": p.function, "source": p.text}
-        for p in (finding.where, finding.other)
-        if p is not None
-    ]
-    return {
-        "id": finding.id,
-        "severity": finding.severity,
-        "text": finding.text,
-        "try": finding.suggestion(),
-        "places": places,
-    }
 
 
 def annotation(finding: Finding) -> str:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
-import json
 import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from nkisim.cli import known_errors
+from nkisim.cli import document, known_errors
 from nkisim.cli.known_errors import Known
 
 _PIECE = 1 << 16  # characters of a line that are looked at together
@@ -64,14 +63,16 @@ def command(path: str, as_json: bool) -> int:
             with open(path, "rb") as file:
                 report = read(file)
     except (OSError, EOFError) as error:
-        print(
-            f"nkisim doctor: {path} cannot be read: {error.strerror or error}"
-            if isinstance(error, OSError)
-            else f"nkisim doctor: {path} cannot be read: its end is missing",
-            file=sys.stderr,
-        )
+        why = error.strerror or error if isinstance(error, OSError) else "its end is missing"
+        text = f"{path} cannot be read: {why}"
+        print(f"nkisim doctor: {text}", file=sys.stderr)
+        if as_json:
+            document.print_json(document.document("doctor", 2, document.sentence(text)))
         return 2
-    print(as_object(report) if as_json else render(report))
+    if as_json:
+        document.print_json(document.document("doctor", report.exit_code, **as_object(report)))
+    else:
+        print(render(report))
     return report.exit_code
 
 
@@ -155,7 +156,7 @@ def render(report: Report) -> str:
             "",
             *(
                 "   " + line if line else ""
-                for line in known_errors.shown(found.known, rules).splitlines()
+                for line in known_errors.page_text(found.known, rules).splitlines()
             ),
             "",
         ]
@@ -172,30 +173,26 @@ def render(report: Report) -> str:
     return "\n".join(lines).rstrip()
 
 
-def as_object(report: Report) -> str:
-    """Return the report as JSON."""
-    return json.dumps(
-        {
-            "errors": [
-                {
-                    "names": list(f.known.names),
-                    "line": f.line,
-                    "count": f.count,
-                    "text": f.text,
-                    "wrapper": f.known.wrapper,
-                    "cause": f.known.cause,
-                    "try": f.known.cure,
-                    "findings": list(f.known.here),
-                    "page": f.known.address,
-                }
-                for f in report.found
-            ],
-            "unknown": {
-                "count": report.unknown_count,
-                "first": [{"line": n, "text": text} for n, text in report.unknown],
-            },
-            "lines": report.lines,
-            "exit_code": report.exit_code,
+def as_object(report: Report) -> dict[str, Any]:
+    """Return the report for JSON."""
+    return {
+        "errors": [
+            {
+                "names": list(f.known.names),
+                "line": f.line,
+                "count": f.count,
+                "text": f.text,
+                "wrapper": f.known.wrapper,
+                "cause": f.known.cause,
+                "try": f.known.cure,
+                "findings": list(f.known.here),
+                "page": f.known.address,
+            }
+            for f in report.found
+        ],
+        "unknown": {
+            "count": report.unknown_count,
+            "first": [{"line": n, "text": text} for n, text in report.unknown],
         },
-        indent=2,
-    )
+        "lines": report.lines,
+    }

@@ -6,8 +6,6 @@ anywhere: it is called in a kernel, and the trace tells.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from ..language.beta1 import compiler, isa, language
 from ..language.beta1.missing import NOT_MODELLED
 from ..language.beta1.names import NAMES
 from ..simulation.launch import launch
-from . import coverage_nki, verdicts_page
+from . import coverage_nki, document, verdicts_page
 
 nl, nisa, ncc = language, isa, compiler
 
@@ -219,9 +217,9 @@ def _cheaper() -> list[str]:
     return lines
 
 
-def command(argv: list[str]) -> int:
-    """Print what is modelled of the SDK's names, as Markdown."""
-    parser = argparse.ArgumentParser(prog="python -m nkisim coverage", description=command.__doc__)
+def parser() -> document.Parser:
+    """Return the parser of the command."""
+    parser = document.Parser("coverage", description=command.__doc__)
     parser.add_argument(
         "--write",
         metavar="FILE",
@@ -239,9 +237,14 @@ def command(argv: list[str]) -> int:
         action="store_true",
         help="print the table of instructions instead, for other tools",
     )
-    options = parser.parse_args(argv)
+    return parser
+
+
+def command(argv: list[str]) -> int:
+    """Print what is modelled of the SDK's names, as Markdown."""
+    options = parser().parse_args(argv)
     if options.json:
-        print(json.dumps(declared(), indent=1))
+        document.print_json(document.document("coverage", 0, rows=declared()))
         return 0
     text = verdicts_page.markdown() if options.releases else markdown()
     if options.write is None:

@@ -7,7 +7,6 @@ that the verdict is an observation and not an opinion.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import json
 import os
@@ -19,7 +18,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from nkisim import __version__, finder
-from nkisim.cli import enable
+from nkisim.cli import document, enable
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 _NEEDS = {"numpy": (1, 26), "ml_dtypes": (0, 4)}
@@ -55,10 +54,10 @@ class Diagnosis:
         return int(any(finding.status == PROBLEM for finding in self.findings))
 
 
-def command(argv: list[str]) -> int:
-    """Print the diagnosis; return 0 (fine), 1 (a problem was found) or 2 (could not run)."""
-    parser = argparse.ArgumentParser(
-        prog="python -m nkisim doctor",
+def parser() -> document.Parser:
+    """Return the parser of the command."""
+    parser = document.Parser(
+        "doctor",
         description="Say what would serve neuronxcc.nki (kernels.py of the labs) and nki "
         "(kernels_nki.py) in this Python, and what stands in their way. Exit code: "
         "0 fine, 1 a problem was found, 2 the doctor could not run.",
@@ -71,7 +70,12 @@ def command(argv: list[str]) -> int:
         "simulator or of the runtime mean, the cause first; - is standard "
         "input; exit code: 0 no error in it, 1 errors, 2 it cannot be read",
     )
-    options = parser.parse_args(argv)
+    return parser
+
+
+def command(argv: list[str]) -> int:
+    """Print the diagnosis; return 0 (fine), 1 (a problem was found) or 2 (could not run)."""
+    options = parser().parse_args(argv)
     if options.log is not None:
         from nkisim.cli import compile_log
 
@@ -79,15 +83,13 @@ def command(argv: list[str]) -> int:
     try:
         diagnosis = diagnose()
     except Exception as error:  # the one program that must not die of a broken installation
-        print(f"nkisim doctor: could not run: {type(error).__name__}: {error}", file=sys.stderr)
+        said = f"{type(error).__name__}: {error}"
+        print(f"nkisim doctor: could not run: {said}", file=sys.stderr)
+        if options.json:
+            document.print_json(document.document("doctor", 2, document.sentence(said, "python")))
         return 2
     if options.json:
-        print(
-            json.dumps(
-                {"nkisim": __version__, **asdict(diagnosis), "exit_code": diagnosis.exit_code},
-                indent=2,
-            )
-        )
+        document.print_json(document.document("doctor", diagnosis.exit_code, **asdict(diagnosis)))
     else:
         print(render(diagnosis))
     return diagnosis.exit_code

@@ -20,6 +20,8 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
+from nkisim.cli import document
+
 HOOK, PTH, START = "_nkisim_hook.py", "nkisim.pth", "nkisim.start"
 #: In the order of writing; removing goes backwards, so that nothing ever calls a missing hook.
 FILES = (HOOK, PTH, START)
@@ -131,8 +133,8 @@ def disable_command(argv: list[str]) -> int:
     return 0
 
 
-def _parse(name: str, description: str, argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=f"python -m nkisim {name}", description=description)
+def _parser(name: str, description: str) -> document.Parser:
+    parser = document.Parser(name, description=description)
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--user",
@@ -144,7 +146,21 @@ def _parse(name: str, description: str, argv: list[str]) -> argparse.Namespace:
         action="store_true",
         help="in the site-packages of this Python although it is no venv",
     )
-    options = parser.parse_args(argv)
+    return parser
+
+
+def enable_command_parser() -> document.Parser:
+    """Return the parser of enable."""
+    return _parser("enable", "")
+
+
+def disable_command_parser() -> document.Parser:
+    """Return the parser of disable."""
+    return _parser("disable", "")
+
+
+def _parse(name: str, description: str, argv: list[str]) -> argparse.Namespace:
+    options = _parser(name, description).parse_args(argv)
     options.command = name
     return options
 

@@ -92,7 +92,7 @@ class Example:
             ]
         )
 
-    def shown(self) -> str:
+    def diff(self) -> str:
         """Return both kernels as a difference, for people."""
         return "\n".join(
             f"{mark if mark in '-+' else ' '} {text}".rstrip() for mark, text in self.lines

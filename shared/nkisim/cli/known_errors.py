@@ -202,10 +202,10 @@ def meant(text: str) -> list[Known]:
     if len(set(asked.split()) - _COMMON) < 2 and not re.search(r"[a-z][A-Z]|_", text):
         return []
     inside = [known for known in pages() if any(asked in _plain(says) for says in known.says)]
-    return inside or _alike(asked)
+    return inside or _most_similar(asked)
 
 
-def _alike(asked: str) -> list[Known]:
+def _most_similar(asked: str) -> list[Known]:
     """Return the page whose words a text shares, the rarer the better; none if they are few."""
     sets = [(known, set(_plain(says).split())) for known in pages() for says in known.says]
     count = Counter(word for _, words in sets for word in words)
@@ -220,7 +220,7 @@ def _alike(asked: str) -> list[Known]:
     return [best[0]] if len(shared) > 1 and total and weight(shared) >= _SHARE * total else []
 
 
-def shown(known: Known, rules: Mapping[str, Any]) -> str:
+def page_text(known: Known, rules: Mapping[str, Any]) -> str:
     """Return a page as text."""
     lines = [known.head, "", known.cause]
     if known.example:

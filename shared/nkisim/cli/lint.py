@@ -6,22 +6,25 @@ import argparse
 import sys
 import tokenize
 from pathlib import Path
+from typing import Any
 
-from nkisim.errors import NkiError
+from nkisim.cli import answer, document
+from nkisim.cli.words import CannotRun
 from nkisim.lint import level, mixed, program
 from nkisim.lint.constructs import BETA1, NKI, VERSIONS
 
 
-def command(argv: list[str]) -> int:
-    """Report on files; return 0 if nothing is refused, 1 if something is, 2 if one is no Python."""
-    parser = argparse.ArgumentParser(
-        prog="python -m nkisim lint",
+def parser() -> answer.Parser:
+    """Return the parser of the command."""
+    parser = answer.Parser(
+        "lint",
         description="Report what a compiler of NKI refuses in the "
         "source of kernels: functions with @nki.jit (or another launcher) on them, and the "
         "functions of the same file that they call. Nothing is run.",
     )
     parser.add_argument("paths", nargs="+", metavar="FILE", help="a file, or a folder of them")
     parser.add_argument(
+        "--release",
         "--language-version",
         choices=VERSIONS,
         metavar="V",
@@ -39,12 +42,18 @@ def command(argv: list[str]) -> int:
         action="store_true",
         help="also what is accepted: deprecated, or not in the documents",
     )
-    options = parser.parse_args(argv)
-    try:
-        version = options.language_version or level.requested()[1]
-    except NkiError as error:
-        print(error.render(), file=sys.stderr)
-        return 2
+    document.add_json(parser)
+    return parser
+
+
+def command(argv: list[str]) -> int:
+    """Report on files; return 0 if nothing is refused, 1 if something is, 2 if one is no Python."""
+    options = parser().parse_args(argv)
+    return answer.give("lint", lambda: _lint(options), as_json=options.json)
+
+
+def _lint(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    version = options.release or level.requested()[1]
     files, unread = _files(options.paths)
     kernels, read, findings = 0, 0, []
     for file in files:
@@ -80,14 +89,22 @@ def command(argv: list[str]) -> int:
         )
     for line in unread:
         print(f"nkisim lint: {line}", file=sys.stderr)
+    fields = {
+        "release": version,
+        "files": read,
+        "kernels": kernels,
+        "refused": len(refused),
+        "findings": [f.to_dict() for f in findings],
+        "unread": unread,
+    }
     if not unread and not kernels:
-        print(
-            "nkisim lint: there is no kernel: a function with @nki.jit in a file that imports "
-            "nki or neuronxcc.nki",
-            file=sys.stderr,
+        raise CannotRun(
+            "there is no kernel: a function with @nki.jit in a file that imports nki or "
+            "neuronxcc.nki"
         )
-        return 2
-    return 2 if unread else 1 if refused else 0
+    if unread:
+        return 2, {**fields, "error": answer.sentence("; ".join(unread))}
+    return int(bool(refused)), fields
 
 
 def _count(n: int, noun: str) -> str:

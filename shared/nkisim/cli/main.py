@@ -1,4 +1,4 @@
-"""The command line: `python -m nkisim COMMAND`.
+"""The command line: `nkisim COMMAND`, or `python -m nkisim COMMAND`.
 
 A command is a function that takes the remaining arguments and returns an exit code
 (0 all well, 1 failed, 2 could not run). Only the module of the command in use is imported.
@@ -7,7 +7,6 @@ A command is a function that takes the remaining arguments and returns an exit c
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import re
 import sys
@@ -18,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from nkisim import __version__
-from nkisim.cli import examples, known_errors
+from nkisim.cli import document, examples, known_errors
+from nkisim.cli.words import CannotRun, did_you_mean
 
 #: the letter of an id -> what such rules are about
 SUBJECTS = {
@@ -73,13 +73,22 @@ _ALSO = {
     "err_bitvec_operand_must_be_integer": "NKI-D06",
     "err_reduce_bitvec_op_invalid_dtype": "NKI-D06",
 }
+_MORE = """nkisim COMMAND --help says more about one of them.
+nkisim and python -m nkisim are the same program."""
 _ABOUT = 8  # rules that are shown about a word
-#: Command -> (module of nkisim:function, one line of help). A new command is a new row.
+#: a package that the wheel leaves out
+CALIBRATION = "nkisim.calibration"
+#: Command -> (module of nkisim:function, one line of help). A new command is a new row, and its
+#: module hands out its parser (`completion.parser_of`).
 COMMANDS = {
     "run": ("cli.script:command", "run a script with neuronxcc.nki served by the import rule"),
     "check": ("cli.check:command", "run a script and report all that is wrong with its kernels"),
     "profile": ("cli.profile:command", "predict a kernel's time, and show where it goes"),
     "tune": ("cli.tune:command", "predict a kernel with many values, and run the fastest"),
+    "evaluate": ("cli.evaluate:command", "say whether a kernel is right, how fast, and how sure"),
+    "serve": ("cli.serve:command", "evaluate kernels for a program: lines of JSON"),
+    "compare": ("cli.compare:command", "evaluate kernels before and after a change, for CI"),
+    "mcp": ("agents.mcp:command", "serve evaluate and more as tools of a language model"),
     "view": ("cli.view:command", "open a saved profile in the browser"),
     "doctor": (
         "cli.doctor:command",
@@ -96,6 +105,10 @@ COMMANDS = {
         "compare the latency model with published measurements",
     ),
     "coverage": ("cli.coverage:command", "list what is modelled of the names of NKI"),
+    "completion": (
+        "cli.completion:command",
+        "print the script by which bash, zsh or fish completes this",
+    ),
     "enable": ("cli.enable:enable_command", "let every program of this venv use the simulator"),
     "disable": ("cli.enable:disable_command", "undo enable"),
 }
@@ -147,15 +160,16 @@ def _load(target: str) -> Callable[[list[str]], int]:
 
 
 def _usage() -> str:
-    lines = ["usage: python -m nkisim COMMAND ...", ""]
-    lines += [f"  {name:<9} {text}" for name, (_, text) in COMMANDS.items()]
-    return "\n".join([*lines, "", "python -m nkisim COMMAND --help says more about one of them."])
-
-
-def did_you_mean(word: str, known: Sequence[str] | dict) -> str:
-    """Return "; did you mean 'x'?" for the closest known word, or ""."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    lines = ["usage: nkisim COMMAND ...", ""]
+    lines += [f"  {name:<10} {text}" for name, (_, text) in COMMANDS.items()]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "nkisim COMMAND --help says more about one of them.",
+            "nkisim and python -m nkisim are the same program.",
+        ]
+    )
 
 
 def with_figures(text: str) -> str:
@@ -175,9 +189,9 @@ def with_figures(text: str) -> str:
     return re.sub(r"\{(\w+)\}", figures, text)
 
 
-def explain(argv: list[str]) -> int:
-    """Print the page of a rule or of an error of AWS's programs, or the list of all rules."""
-    parser = argparse.ArgumentParser(prog="python -m nkisim explain", description=explain.__doc__)
+def explain_parser() -> document.Parser:
+    """Return the parser of explain."""
+    parser = document.Parser("explain", description=explain.__doc__)
     parser.add_argument(
         "id",
         nargs="*",
@@ -193,28 +207,46 @@ def explain(argv: list[str]) -> int:
         const="CHECKS.md",
         help="write the pages of all rules to a file (CHECKS.md)",
     )
-    options = parser.parse_args(argv)
+    document.add_json(parser)
+    return parser
+
+
+def explain(argv: list[str]) -> int:
+    """Print the page of a rule or of an error of AWS's programs, or the list of all rules."""
+    from nkisim.cli import answer
+
+    options = explain_parser().parse_args(argv)
+    return answer.give("explain", lambda: _explained(options), as_json=options.json)
+
+
+def _explained(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     rules = all_rules()
     if options.write:
         Path(options.write).write_text(pages(), encoding="utf-8")
         print(f"wrote {options.write}")
-        return 0
+        return 0, {"wrote": options.write}
     if not options.id:
         _list(sorted(rules), rules)
-        return 0
-    shown = [page for word in options.id for page in _pages_of(word, rules)]
+        return 0, {"rules": [{"id": id, "title": rules[id].title} for id in sorted(rules)]}
+    named = [page for word in options.id for page in _pages_of(word, rules)]
     unknown = [word for word in options.id if not _pages_of(word, rules)]
     if unknown:
-        shown = _pages_in(" ".join(options.id), rules)  # a line of a log, without its quotes
-    if not shown:
-        print(
-            f"nkisim explain: there is no rule {unknown[0]!r}{_near(unknown[0], rules)}\n"
-            "python -m nkisim explain lists them all.",
-            file=sys.stderr,
+        named = _pages_in(" ".join(options.id), rules)  # a line of a log, without its quotes
+    if not named:
+        raise CannotRun(
+            f"there is no rule {unknown[0]!r}{_near(unknown[0], rules)}\n"
+            "nkisim explain lists them all."
         )
-        return 2
-    print("\n\n\n".join(dict.fromkeys(shown)))
-    return 0
+    found = list(dict.fromkeys(named))
+    print("\n\n\n".join(found))
+    return 0, {"pages": found}
+
+
+def calibrate_parser() -> argparse.ArgumentParser:
+    """Return the parser of calibrate; ModuleNotFoundError in an installation without it."""
+    from nkisim.calibration.calibrate import parser
+
+    return parser()
 
 
 def calibrate(argv: Sequence[str]) -> int:
@@ -222,7 +254,7 @@ def calibrate(argv: Sequence[str]) -> int:
     try:
         from nkisim.calibration.calibrate import command
     except ModuleNotFoundError as error:
-        if not (error.name or "").startswith("nkisim.calibration"):
+        if not (error.name or "").startswith(CALIBRATION):
             raise
         print(
             "nkisim calibrate: not in this installation. It is a tool for those who maintain the "
@@ -231,6 +263,13 @@ def calibrate(argv: Sequence[str]) -> int:
         )
         return 2
     return command(list(argv))
+
+
+def pages_of(text: str) -> list[str]:
+    """Return the pages of the rules and errors that a text names, [] if there are none."""
+    rules = all_rules()
+    pages = [page for word in text.split() for page in _pages_of(word, rules)]
+    return list(dict.fromkeys(pages or _pages_in(text, rules)))
 
 
 def _pages_of(word: str, rules: Mapping[str, Any]) -> list[str]:
@@ -245,7 +284,7 @@ def _pages_in(text: str, rules: Mapping[str, Any]) -> list[str]:
     """Return the pages of the errors that a text holds."""
     known = known_errors.meant(text)
     if known:
-        return [known_errors.shown(page, rules) for page in known[:_ABOUT]]
+        return [known_errors.page_text(page, rules) for page in known[:_ABOUT]]
     ids = [
         id for word in re.findall(r"NKI-[A-Z]\d\d|err_\w+", text) for id in rules_meant(word, rules)
     ]
@@ -257,7 +296,7 @@ def _page_of(id: str, rules: Mapping[str, Any]) -> str:
     for example in examples.of_rule(id):
         lines += [
             f"\n{example.introduction.replace('`', '')}\n",
-            textwrap.indent(example.shown(), "    "),
+            textwrap.indent(example.diff(), "    "),
         ]
     return "\n".join(lines)
 
@@ -342,5 +381,5 @@ def pages() -> str:
             lines += [f"Try: {hint}", ""] if hint else []
             lines = [line.replace("](", "]\\(") for line in lines]  # code, no link
             for example in examples.of_rule(id):
-                lines += [example.introduction, "", "```diff", example.shown(), "```", ""]
+                lines += [example.introduction, "", "```diff", example.diff(), "```", ""]
     return "\n".join(lines)

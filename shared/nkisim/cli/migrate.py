@@ -9,13 +9,22 @@ import sys
 import tokenize
 from typing import Any
 
-from nkisim.cli.profile import CannotProfile, load_kernel, named_argument, value_of
+from nkisim import course
+from nkisim.cli import answer, document, settings
+from nkisim.cli.kernel_arguments import (
+    add_values,
+    call_of,
+    load_kernel,
+    named_argument,
+    value_of,
+)
+from nkisim.cli.words import CannotRun
 from nkisim.errors import NkiError
 from nkisim.finder import install
 
 _EXAMPLE = """examples:
-  python -m nkisim migrate kernels.py:vector_add --arg 256000:float32 --arg 256000:float32
-  python -m nkisim migrate kernels.py --call "conv2d 4x128x32x32:float32 128x128x3x3:float32" \\
+  nkisim migrate kernels.py:vector_add --arg 256000:float32 --arg 256000:float32
+  nkisim migrate kernels.py --call "conv2d 4x128x32x32:float32 128x128x3x3:float32" \\
       --call "transpose 256x384:float32" --output kernels_nki.py
 
 The kernels are run once on the simulator, on random inputs of these shapes, to see which expression
@@ -23,26 +32,16 @@ is a tile of what shape. What no run reaches stays as it was, and is listed. Exi
 and equal, 1 something is left for a person or differs, 2 there was nothing to rewrite."""
 
 
-def command(argv: list[str]) -> int:
-    """Rewrite one file; print what a person has to decide, and how old and new compare."""
-    parser = argparse.ArgumentParser(
-        prog="python -m nkisim migrate",
+def parser() -> answer.Parser:
+    """Return the parser of the command."""
+    parser = answer.Parser(
+        "migrate",
         epilog=_EXAMPLE,
         description="Rewrite kernels from neuronxcc.nki to the dialect of `import nki` (0.3 and "
         "later), run both and compare the outputs.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("kernel", metavar="script.py[:function]")
-    parser.add_argument(
-        "--arg",
-        action="append",
-        default=[],
-        metavar="SHAPE:DTYPE",
-        help="the next argument of the function: 128x512:bfloat16, or a value",
-    )
-    parser.add_argument(
-        "--kwarg", action="append", default=[], metavar="NAME=VALUE", help="an argument by name"
-    )
+    parser.add_argument("kernel", metavar="FILE[:KERNEL]")
+    add_values(parser)
     parser.add_argument(
         "--call",
         action="append",
@@ -50,9 +49,7 @@ def command(argv: list[str]) -> int:
         metavar="'FUNCTION ARG ...'",
         help="a call of another kernel of the file; can be given again",
     )
-    parser.add_argument(
-        "--target", help="what is simulated: trn1, trn2 ... (default trn2)", default="trn2"
-    )
+    settings.add_settings(parser)
     parser.add_argument(
         "-o",
         "--output",
@@ -61,23 +58,41 @@ def command(argv: list[str]) -> int:
         "- for standard output)",
     )
     parser.add_argument("--force", action="store_true", help="overwrite the output")
-    options = parser.parse_args(argv)
-    try:
-        return _migrate(options)
-    except CannotProfile as problem:
-        print(f"nkisim migrate: {problem}", file=sys.stderr)
-        return 2
+    document.add_json(parser)
+    settings.add_timeout(parser)
+    return parser
 
 
-def _migrate(options: argparse.Namespace) -> int:
+def command(argv: list[str]) -> int:
+    """Rewrite one file; print what a person has to decide, and how old and new compare."""
+    options = parser().parse_args(argv)
+    return answer.give(
+        "migrate", lambda: _migrate(options), as_json=options.json, seconds=options.timeout
+    )
+
+
+def _target(options: argparse.Namespace, path: str) -> str:
+    """Return the generation that both run on: as asked, else that of a course of import nki.
+
+    No course is set: the old kernel is written in another dialect than the new one.
+    """
+    own = course.chosen(options.course, os.path.dirname(os.path.abspath(path))).course
+    asked = settings.settle(argparse.Namespace(**{**vars(options), "course": course.NONE}))
+    if asked is None and own is not None and own.dialect == "nki":
+        return own.target
+    return asked or course.OF_DIALECT["nki"].target
+
+
+def _migrate(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     install()
     path, _, name = options.kernel.rpartition(":")
     if not path or not name.isidentifier():
         path, name = options.kernel, ""
+    target = _target(options, path)
     calls = _calls(options, path, name)
     output = options.output or os.path.splitext(path)[0] + "_nki.py"
     if output != "-" and os.path.exists(output) and not options.force:
-        raise CannotProfile(
+        raise CannotRun(
             f"{output} is there already. --force overwrites it, --output FILE writes another."
         )
     from nkisim.migrate.file import migrate
@@ -86,18 +101,18 @@ def _migrate(options: argparse.Namespace) -> int:
         text = file.read()
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     try:
-        done = migrate(os.path.abspath(path), text, calls, options.target)
+        done = migrate(os.path.abspath(path), text, calls, target)
     except NkiError as error:
         print("The old kernel does not run, so nothing was rewritten:", file=sys.stderr)
         print(error.render(), file=sys.stderr)
-        return 1
+        return 1, {"error": answer.error_of(error)}
     except Exception as error:
         print(
             "The old kernel does not run, so nothing was rewritten:\n"
             f"{type(error).__name__}: {error}",
             file=sys.stderr,
         )
-        return 1
+        return 1, {"error": answer.error_of(error)}
     if output == "-":
         if hasattr(sys.stdout, "reconfigure"):  # Python's sources are UTF-8 on Windows, too
             sys.stdout.reconfigure(encoding="utf-8")
@@ -107,26 +122,42 @@ def _migrate(options: argparse.Namespace) -> int:
             with open(output, "w", encoding="utf-8", newline="\n") as file:
                 file.write(done.text)
         except OSError as error:
-            raise CannotProfile(
+            raise CannotRun(
                 f"{output} cannot be written: {error.strerror}. --output FILE writes it elsewhere."
             ) from None
-    return _report(done, path, output)
+    return _report(done, path, output), _fields(done, output)
+
+
+def _fields(done: Any, output: str) -> dict[str, Any]:
+    """Return what was done for JSON."""
+    return {
+        "output": None if output == "-" else output,
+        "text": done.text if output == "-" else None,
+        "comparisons": [
+            {
+                "kernel": c.kernel,
+                "equal": c.equal,
+                "worst": c.worst,
+                "old_us": c.old_us,
+                "new_us": c.new_us,
+                "error": None if c.error is None else answer.error_of(c.error),
+            }
+            for c in done.comparisons
+        ],
+        "decisions": [{"line": d.line, "text": d.text, "why": d.why} for d in done.decisions],
+        "refused": [str(finding) for finding in done.refused],
+    }
 
 
 def _calls(options: argparse.Namespace, path: str, name: str) -> list[Any]:
-    """Return the runs that are asked for; raise CannotProfile if there is none."""
+    """Return the runs that are asked for; raise CannotRun if there is none."""
     from nkisim.migrate.file import Call
 
     calls = []
     try:
         if name or options.arg or options.kwarg:
-            calls.append(
-                Call(
-                    _kernel_name(path, name),
-                    tuple(value_of(a, "--arg") for a in options.arg),
-                    dict(named_argument(k, "--kwarg") for k in options.kwarg),
-                )
-            )
+            args, kwargs = call_of(options)
+            calls.append(Call(_kernel_name(path, name), tuple(args), kwargs))
         for text in options.call:
             function, *words = shlex.split(text)
             named = [w for w in words if w.partition("=")[0].isidentifier() and "=" in w]
@@ -138,7 +169,7 @@ def _calls(options: argparse.Namespace, path: str, name: str) -> list[Any]:
                 )
             )
     except NkiError as error:
-        raise CannotProfile(error.render()) from None
+        raise CannotRun(error.render()) from error
     if not calls:
         _kernel_name(path, "")  # names the kernels that there are
     return calls

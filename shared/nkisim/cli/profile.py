@@ -1,93 +1,70 @@
-"""`python -m nkisim profile script.py:function`: predict a kernel's time without writing a script.
+"""`nkisim profile FILE:KERNEL`: predict a kernel's time without writing a script.
 
-Only shapes and dtypes of the arguments matter to the prediction, so the inputs are random.
+Only shapes and dtypes of the arguments matter to the prediction, so the inputs are random. Of a
+script, `nkisim profile script.py args...`, each kernel that it calls is predicted.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import importlib.util
-import inspect
-import math
-import os
-import re
 import sys
-from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
-from nkisim.cli.main import did_you_mean
+from nkisim.cli import answer, profile_script, script, settings, watch
+from nkisim.cli.kernel_arguments import (
+    add_values,
+    call_of,
+    file_of,
+    is_kernel,
+    load_kernel,
+    named_argument,
+)
+from nkisim.cli.words import CannotRun
 from nkisim.errors import NkiError
-from nkisim.errors.frames import trim
-from nkisim.finder import install
 from nkisim.timing import compiler
 
 _EXAMPLE = """example:
-  python -m nkisim profile kernels.py:vector_add_stream --arg 256000:float32 --arg 256000:float32 \\
-      --target trn2 --html add.html
+  nkisim profile kernels.py:vector_add_stream --arg 256000:float32 --arg 256000:float32 \\
+      --html add.html
+  nkisim profile --html last.html my_script.py
 
 A prediction is not a measurement: every output says so. Exit codes: 0 profiled, 1 the kernel broke
 a rule or failed, 2 there was nothing to profile."""
-_SHORT = {
-    "fp32": "float32",
-    "f32": "float32",
-    "fp16": "float16",
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "int": "int32",
-    "i32": "int32",
-    "i8": "int8",
-    "u8": "uint8",
-}
-_ARRAY = re.compile(r"\(?\s*(\d+(?:\s*[x,*]\s*\d+)*)\s*,?\s*\)?\s*:\s*(\w+)")
-#: broken rules that mean that the command was wrong, not the kernel
-_WRONG_CALL = ("NKI-T01", "NKI-K09", "NKI-K10", "NKI-D01", "NKI-D02", "NKI-K03", "NKI-K04")
-#: elements of one input; more is a typing error rather than a kernel's input
-_MOST = 2**33
 
 
-class CannotProfile(Exception):
-    """There is nothing to profile; the message is a sentence for the user."""
-
-
-def command(argv: list[str]) -> int:
-    """Profile one kernel; print the summary, write the files asked for."""
-    parser = argparse.ArgumentParser(
-        prog="python -m nkisim profile",
+def parser() -> answer.Parser:
+    """Return the parser of the command."""
+    parser = answer.Parser(
+        "profile",
+        usage=script._USAGE.format("profile"),
         epilog=_EXAMPLE,
-        description="Predict how long a kernel takes, and show where the time goes.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Predict how long a kernel takes, or each kernel that a script calls, and show "
+        "where the time goes.",
     )
-    parser.add_argument("kernel", metavar="script.py:function")
+    parser.add_argument("-m", dest="module", help="profile a module, as python -m runs it")
+    parser.add_argument("script", nargs="?", metavar="script.py|FILE:KERNEL")
+    add_values(parser)
     parser.add_argument(
-        "--arg",
-        action="append",
-        default=[],
-        metavar="SHAPE:DTYPE",
-        help="the next positional argument: 128x512:bfloat16, or a plain value",
-    )
-    parser.add_argument(
-        "--kwarg",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an argument by name: pool_size=2, or bias=256:float32",
+        "--row",
+        dest="number",
+        type=int,
+        metavar="N",
+        help="of a script: show row N of its table, and write that one's files (default: the last)",
     )
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a constant of the script, for this run: FREE_DIM=1000",
+        help="a constant of the file, for this run: FREE_DIM=1000",
     )
-    parser.add_argument("--target", help="trn1, trn2 ...; default: as for every kernel")
+    settings.add_settings(parser)
     parser.add_argument(
         "--compiler",
         metavar="NAMES",
-        help="what the compiler may do: "
-        + "; ".join(f"{n}: {text}" for n, text in compiler.OPTIONS.items())
-        + f". Default: {','.join(compiler.DEFAULT)}, and where the compiler's "
+        help=f"what the compiler may do, a list of {', '.join(compiler.OPTIONS)}; "
+        "docs/latency-model.md says what each means. "
+        f"Default: {','.join(compiler.DEFAULT)}, and where the compiler's "
         f'middle end works on the kernel {",".join(compiler.MIDDLE_END)}; "" for '
         "strictly as written",
     )
@@ -98,223 +75,112 @@ def command(argv: list[str]) -> int:
     parser.add_argument("--html", metavar="FILE", help="write the page to look at")
     parser.add_argument("--perfetto", metavar="FILE", help="write a trace for ui.perfetto.dev")
     parser.add_argument(
-        "--json",
+        "--table",
         metavar="FILE",
-        help="write it for python -m nkisim view and for programs (head.metrics); "
-        "- for standard output, instead of the summary",
+        help="write its instructions as FILE.csv or FILE.parquet, in Neuron Explorer's columns",
+    )
+    parser.add_argument(
+        "--json",
+        nargs="?",
+        const="-",
+        metavar="FILE",
+        help="print one JSON object instead of text (docs/json.md); with FILE.json: write what "
+        "nkisim view reads",
     )
     parser.add_argument(
         "--no-compute",
         action="store_true",
         help="leave out the arithmetic: faster, the same prediction",
     )
-    options = parser.parse_args(argv)
-    from nkisim.report import ReportError
-
-    try:
-        return _profile(options)
-    except (CannotProfile, ReportError) as problem:
-        print(f"nkisim profile: {problem}", file=sys.stderr)
-        return 2
+    settings.add_timeout(parser)
+    settings.add_watch(parser)
+    return parser
 
 
-def _profile(options: argparse.Namespace) -> int:
-    from nkisim import report
-    from nkisim.chip import hw
+def command(argv: list[str]) -> int:
+    """Profile one kernel, or those of a script; print the summary, write the files asked for."""
+    own = parser()
+    options, rest = script.parse(own, profile_script.ordered(argv))
+    of_kernel = is_kernel(options.script or "")
+    if not of_kernel and (options.set or options.no_compute):
+        own.error("--set and --no-compute go with FILE:KERNEL; a script needs what kernels return")
+    if of_kernel and options.number is not None:
+        own.error("--row goes with a script, which may call many kernels")
+    if options.watch:
+        return watch.rerun("profile", argv, file_of(options.script or "."))
+    return answer.give(
+        "profile",
+        lambda: _profile(options) if of_kernel else _profile_script(options, rest),
+        as_json=options.json == "-",
+        seconds=options.timeout,
+        kernels_only=not of_kernel,
+    )
+
+
+def _profile(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     from nkisim.simulation.prediction import profile
 
+    target = settings.settle(options, file_of(options.script))
     try:
-        core = hw.get(options.target) if options.target is not None else None
-        args = [value_of(text, "--arg") for text in options.arg]
-        kwargs = dict(named_argument(text, "--kwarg") for text in options.kwarg)
+        args, kwargs = call_of(options)
         constants = dict(named_argument(text, "--set") for text in options.set)
-        on = None if options.compiler is None else compiler.options(options.compiler)
     except NkiError as error:
-        print(error.render(), file=sys.stderr)
-        return 2
-    kernel = load_kernel(options.kernel, constants)
+        raise CannotRun(error.render()) from error
+    on = _compiler(options)
+    prof = profile(
+        load_kernel(options.script, constants),
+        *args,
+        target=target,
+        compute=not options.no_compute,
+        compiler=on,
+        descriptors=options.descriptors,
+        tile_values=options.html is not None or options.json not in (None, "-"),
+        **kwargs,
+    )
+    return 0, _shown(prof, options)
+
+
+def _profile_script(options: argparse.Namespace, rest: list[str]) -> tuple[int, dict[str, Any]]:
+    """Run a script, print a table of the kernels that it called, and show one of them."""
+    code, problem, rows = profile_script.run(options, rest, _compiler(options), options.descriptors)
+    fields: dict[str, Any] = {"calls": [row.to_dict() for row in rows], "error": problem}
+    if rows:
+        print(profile_script.table(rows))
+        chosen = profile_script.chosen(rows, options.number)
+        print()
+        fields.update(_shown(chosen.profile, options))
+    return code, fields
+
+
+def _compiler(options: argparse.Namespace) -> frozenset[str] | None:
     try:
-        prof = profile(
-            kernel,
-            *args,
-            target=core.name if core else None,
-            compute=not options.no_compute,
-            compiler=on,
-            descriptors=options.descriptors,
-            tile_values=options.html is not None,
-            **kwargs,
-        )
-    except BaseException as error:
-        return _failed(error)
-    text = report.summary(prof)
-    for path, save in (
-        (options.html, report.save_html),
-        (options.json, report.save_json),
-        (options.perfetto, report.save_perfetto),
-    ):
-        if path and not (path == "-" and save is report.save_json):
-            try:
-                save(prof, path)
-            except OSError as error:
-                raise CannotProfile(f"{path} cannot be written: {error.strerror}.") from None
-            print(f"wrote {path}", file=sys.stderr)
-    print(report.as_json(prof) if options.json == "-" else text)
-    return 0
+        return None if options.compiler is None else compiler.options(options.compiler)
+    except NkiError as error:
+        raise CannotRun(error.render()) from error
 
 
-def _failed(error: BaseException) -> int:
-    """Print what went wrong in the kernel; return the exit code."""
-    rule = getattr(error, "nki_error", error)
-    if isinstance(rule, NkiError):
-        print(rule.render(), file=sys.stderr)
-        if rule.id == "NKI-K04":
-            print(
-                "Give its arguments in order with --arg SHAPE:DTYPE, or by name with --kwarg.",
-                file=sys.stderr,
-            )
-        return 2 if rule.id in _WRONG_CALL else 1
-    trim(error)
-    sys.excepthook(type(error), error, error.__traceback__)
-    return 130 if isinstance(error, KeyboardInterrupt) else 1
+def _shown(prof: Any, options: argparse.Namespace) -> dict[str, Any]:
+    """Print the summary of a profile, write the files asked for; return the fields of JSON."""
+    from nkisim import report
 
-
-# -- arguments -----------------------------------------------------------------------------------
-
-
-def value_of(text: str, option: str) -> Any:
-    """Return a random array for SHAPE:DTYPE, else the plain Python value."""
-    found = _ARRAY.fullmatch(text.strip())
-    if not found:
-        try:
-            return ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            if re.search(r"\d[x,:]", text):
-                raise CannotProfile(
-                    f"{option} {text} is neither SHAPE:DTYPE (as in 128x512:bfloat16) nor a value."
-                ) from None
-            return text  # a word, such as mode=fast
-    import numpy as np
-
-    from nkisim.chip import dtypes
-
-    shape = tuple(int(n) for n in re.split(r"\s*[x,*]\s*", found[1]))
-    if 0 in shape:
-        raise CannotProfile(f"{option} {text}: a tensor of shape {shape} is no input for a kernel.")
-    if math.prod(shape) > _MOST:
-        raise CannotProfile(
-            f"{option} {text}: {math.prod(shape):,} elements are more than the "
-            f"{_MOST:,} that an input may have here; try a smaller size."
-        )
-    dtype = dtypes.normalize(_SHORT.get(found[2].lower(), found[2]))
-    rng = np.random.default_rng(0)
-    if dtypes.is_int(dtype) or dtype == np.bool_:
-        return rng.integers(0, 2 if dtype == np.bool_ else 8, shape).astype(dtype)
-    return rng.standard_normal(shape, dtype=np.float32).astype(dtype)
-
-
-def named_argument(text: str, option: str) -> tuple[str, Any]:
-    """Return name and value of NAME=VALUE; raise CannotProfile for other texts."""
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip().isidentifier():
-        raise CannotProfile(f"{option} {text} is not NAME=VALUE.")
-    return name.strip(), value_of(value, f"{option} {name.strip()}:")
-
-
-# -- the script ----------------------------------------------------------------------------------
-
-
-def functions(path: str) -> tuple[ModuleType, list[str]]:
-    """Return a script's module, imported, not run as main, and the names of its kernels."""
-    if not os.path.isfile(path):
-        raise CannotProfile(
-            f"there is no file {path} (looked from {os.getcwd()}). Say which "
-            "kernel as script.py:function."
-        )
-    module = _import(path)
-    return module, kernels_in(module)
-
-
-def kernels_in(module: ModuleType) -> list[str]:
-    """Return the names of a module's kernels."""
-    from nkisim.simulation.launch import Kernel
-
-    return [
-        n
-        for n, value in vars(module).items()
-        if isinstance(getattr(value, "kernel", value), Kernel)
-    ]
-
-
-def load_kernel(
-    spec: str, constants: dict[str, Any] | None = None, module: ModuleType | None = None
-) -> Callable[..., Any]:
-    """Return the function of `script.py:function`; the script is imported, not run as main.
-
-    `constants` replace names that the script defines; `module` is the script, if it is loaded.
-    Raises CannotProfile.
-    """
-    path, colon, name = spec.rpartition(":")
-    if not colon or not name.isidentifier():
-        path, name = spec, ""
-    if module is None:
-        module, _ = functions(path)
-    kernels = kernels_in(module)
-    known = f" Kernels in it: {', '.join(kernels)}." if kernels else " It defines no kernel."
-    if not name:
-        raise CannotProfile(
-            f"say which function of {path}, as in "
-            f"{path}:{kernels[0] if kernels else 'my_kernel'}.{known}"
-        )
-    function = getattr(module, name, None)
-    if function is None:
-        guess = did_you_mean(name, kernels or _functions_of(module))
-        raise CannotProfile(f"{path} has no function {name}{guess or '.'}{known}")
-    if not callable(function):
-        raise CannotProfile(
-            f"{name} in {path} is {type(function).__name__}, not a function.{known}"
-        )
-    for constant, value in (constants or {}).items():
-        if not hasattr(module, constant):
-            guess = did_you_mean(constant, [n for n in vars(module) if n.isupper()])
-            raise CannotProfile(f"{path} defines no {constant}{guess or '.'}")
-        setattr(module, constant, value)
-    return function
-
-
-def _functions_of(module: ModuleType) -> list[str]:
-    """Return the names of the functions that a module defines itself, not those it imports."""
-    return [
-        n
-        for n, value in vars(module).items()
-        if inspect.isfunction(value) and value.__module__ == module.__name__
-    ]
-
-
-def _import(path: str) -> ModuleType:
-    install()
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))  # its own imports, as if run
-    name = os.path.splitext(os.path.basename(path))[0]
-    if name in sys.modules:  # kernels.py may be numpy.py
-        name = f"_profiled_{name}"
-    spec = importlib.util.spec_from_file_location(name, os.path.abspath(path))
-    if spec is None or spec.loader is None:
-        raise CannotProfile(f"{path} is not a Python script.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        rule = getattr(error, "nki_error", error)
-        if isinstance(rule, NkiError):
-            raise CannotProfile(f"{path} fails when it is imported:\n{rule.render()}") from None
-        if isinstance(error, SystemExit):
-            raise CannotProfile(
-                f"{path} ends the program when it is imported; put what it does "
-                "under if __name__ == '__main__':"
-            ) from None
-        trim(error)
-        sys.excepthook(type(error), error, error.__traceback__)
-        raise CannotProfile(f"{path} fails when it is imported (above).") from None
-    return module
+        print(report.summary(prof))
+        for path, save in (
+            (options.html, report.save_html),
+            (options.json, report.save_json),
+            (options.perfetto, report.save_perfetto),
+            (options.table, report.save_table),
+        ):
+            if path and path != "-":
+                _save(save, prof, path)
+    except report.ReportError as problem:
+        raise CannotRun(str(problem)) from None
+    return {"profile": prof.to_dict(), "head": report.report_of(prof).head}
+
+
+def _save(save: Any, prof: Any, path: str) -> None:
+    try:
+        save(prof, path)
+    except OSError as error:
+        raise CannotRun(f"{path} cannot be written: {error.strerror}.") from None
+    print(f"wrote {path}", file=sys.stderr)

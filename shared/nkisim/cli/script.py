@@ -1,4 +1,4 @@
-"""`python -m nkisim run script.py args...`: like `python script.py args...`, plus the import rule.
+"""`nkisim run script.py args...`: like `python script.py args...`, plus the import rule.
 
 The script sees what it would see without us: sys.argv, sys.path[0], `__name__`, its exit code.
 When it fails, a broken rule of NKI is printed as its five slots, and a traceback shows the user's
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import builtins
-import difflib
 import importlib.machinery
 import importlib.util
 import os
@@ -17,88 +16,173 @@ import runpy
 import sys
 from collections.abc import Callable
 from types import CodeType, ModuleType
+from typing import Any
 
-from nkisim.checks import strictness
-from nkisim.chip.hw import TARGET_VARIABLE, TARGETS, get
+from nkisim.chip.hw import TARGET_VARIABLE
+from nkisim.cli import answer, document, settings, watch
+from nkisim.cli.kernel_arguments import (
+    add_values,
+    call_of,
+    file_of,
+    is_kernel,
+    kernels_elsewhere,
+    load_kernel,
+)
+from nkisim.cli.time_limit import OutOfTime, limited
+from nkisim.cli.words import CannotRun, near
 from nkisim.errors import NkiError
 from nkisim.errors.frames import trim
 from nkisim.finder import install
 
-_USAGE = """python -m nkisim run [OPTION ...] script.py [args ...]
-       python -m nkisim run [OPTION ...] -m module [args ...]"""
-_WITH_VALUE = ("--checks", "--language", "--target")
+_USAGE = """nkisim {0} [OPTION ...] script.py [args ...]
+       nkisim {0} [OPTION ...] -m module [args ...]
+       nkisim {0} FILE:KERNEL --arg SHAPE:DTYPE ... [OPTION ...]"""
 
 
-class CannotRun(Exception):
-    """There is nothing to run; the message is a sentence for the user."""
-
-
-def command(argv: list[str]) -> int:
-    """Run a script or module; return 0, 1 if it failed, 2 if there was nothing to run."""
-    parser = argparse.ArgumentParser(
-        prog="python -m nkisim run",
-        usage=_USAGE,
-        description="Run a Python script or module with neuronxcc.nki served by the import rule.",
+def parser() -> answer.Parser:
+    """Return the parser of the command."""
+    parser = answer.Parser(
+        "run",
+        usage=_USAGE.format("run"),
+        description="Run a Python script or module with neuronxcc.nki served by the import rule, "
+        "or one kernel of a file on arguments that the command makes.",
+        epilog="Exit codes: the script's own; 1 if a kernel broke a rule, if an error was found\n"
+        "in one (an output that is not written), or if the script failed; 2 if nothing could run.",
     )
     parser.add_argument(
         "--full-traceback",
         action="store_true",
         help="also show the frames of the simulator, to find an error in it",
     )
-    parser.add_argument(
-        "--language",
-        choices=("refuse", "teach", "strict", "off"),
-        help="what is done about Python that a compiler of NKI refuses: reported "
-        "(the default), an error, nothing (sets NKI_LANGUAGE)",
-    )
-    parser.add_argument(
-        "--checks",
-        choices=strictness.LEVELS,
-        help="how strictly findings are taken: reported (teach, the default), an "
-        f"error (strict), none looked for (off) (sets {strictness.VARIABLE})",
-    )
-    parser.add_argument(
-        "--target",
-        metavar="NAME",
-        help=f"the generation that is simulated: {', '.join(TARGETS)} (sets "
-        f"{TARGET_VARIABLE}; default: trn1, for kernels of nki trn2)",
-    )
+    add_script(parser)
+    return parser
+
+
+def add_script(parser: answer.Parser) -> None:
+    """Add what `run` and `check` have in common: a script, module or kernel, and the settings."""
     parser.add_argument("-m", dest="module", help="run a module, as python -m does")
-    parser.add_argument("script", nargs="?")
-    # Everything from the script's name on belongs to the script, so argparse must not see it.
-    own, rest = _split(argv)
-    options = parser.parse_args(own)
+    parser.add_argument("script", nargs="?", metavar="script.py|FILE:KERNEL")
+    add_values(parser)
+    settings.add_settings(parser)
+    document.add_json(parser)
+    settings.add_timeout(parser)
+    settings.add_watch(parser)
+
+
+def parse(own: answer.Parser, argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return (options, arguments of the script); say which of those look like options of ours.
+
+    What stands after a script is the script's. After FILE:KERNEL there is no script: all is ours.
+    """
+    head, rest = _split(argv, own)
+    if head and is_kernel(head[-1]) and "-m" not in head:
+        head, rest = argv, []
+    options = own.parse_args(head)
     if options.script is None and options.module is None:
-        parser.print_usage(sys.stderr)
-        print("nkisim run: name a script, or a module after -m", file=sys.stderr)
-        return 2
-    if options.language:
-        os.environ["NKI_LANGUAGE"] = options.language
-    if options.checks:
-        os.environ[strictness.VARIABLE] = options.checks
-    if options.target:
+        own.error("name a script, a kernel as FILE:KERNEL, or a module after -m")
+    if not is_kernel(options.script or "") and (options.arg or options.kwarg):
+        own.error("--arg and --kwarg go with FILE:KERNEL; arguments of a script stand after it")
+    _name_own_options(own, options.module or options.script, rest)
+    return options, rest
+
+
+def command(argv: list[str]) -> int:
+    """Run a script, module or kernel; return 0, 1 if it failed, 2 if there was nothing to run."""
+    options, rest = parse(parser(), argv)
+    if options.watch:
+        return watch.rerun("run", argv, file_of(options.script or "."))
+    if options.json or is_kernel(options.script or ""):
+        return answer.give(
+            "run",
+            lambda: _answered(options, rest),
+            as_json=options.json,
+            seconds=options.timeout,
+            kernels_only=True,
+        )
+    with settings.restored():
         try:
-            os.environ[TARGET_VARIABLE] = get(options.target).name
-        except NkiError as error:
-            print(error.render(), file=sys.stderr)
+            start = prepared(options, rest)
+        except (CannotRun, NkiError) as problem:
+            answer.say("run", problem)
             return 2
-    _name_own_options(parser, options.module or options.script, rest)
+        return _guarded(start, options.full_traceback, options.timeout)
+
+
+def prepared(options: argparse.Namespace, rest: list[str]) -> Callable[[], Any]:
+    """Return what is to be run, once the settings are made; raises CannotRun and NkiError."""
+    target = settings.settle(options, file_of(options.script) if options.script else None)
+    if target:
+        os.environ[TARGET_VARIABLE] = target
     install()
+    if options.module is not None:
+        return _prepare_module(options.module, rest)
+    if is_kernel(options.script):
+        return prepare_kernel(options)
+    return _prepare_script(options.script, rest)
+
+
+def prepare_kernel(options: argparse.Namespace) -> Callable[[], Any]:
+    """Return a function that runs the kernel on its arguments, and returns the `Run`."""
     try:
-        if options.module is not None:
-            start = _prepare_module(options.module, rest)
-        else:
-            start = _prepare_script(options.script, rest)
-    except CannotRun as problem:
-        print(f"nkisim run: {problem}", file=sys.stderr)
-        return 2
-    return _guarded(start, options.full_traceback)
+        args, kwargs = call_of(options)
+    except NkiError as error:
+        raise CannotRun(error.render()) from error
+    kernel = load_kernel(options.script)
+
+    def start() -> Any:
+        from nkisim.api import run
+
+        return run(kernel, *args, **kwargs)
+
+    return start
 
 
-def _split(argv: list[str]) -> tuple[list[str], list[str]]:
+def no_kernel(options: argparse.Namespace, verb: str, of_a_lab: str) -> CannotRun:
+    """Return the error of a script that calls no kernel, with what to give instead."""
+    main = sys.modules.get("__main__")
+    script = options.script or "script.py"
+    known = kernels_elsewhere(main, script) if main is not None else []
+    first = known[0] if known else f"{script}:KERNEL"
+    more = f" ({', '.join(known[1:])})" if len(known) > 1 else ""
+    return CannotRun(
+        f"the script calls no kernel. {verb} one of its kernels, as in {first}{more} "
+        f"--arg 128x512:float32, or the script that calls it; of a lab: {of_a_lab}"
+    )
+
+
+def _answered(options: argparse.Namespace, rest: list[str]) -> tuple[int, dict[str, Any]]:
+    """Run it for an answer in JSON, or a kernel for one in words."""
+    from nkisim.checks.finding import worst_first
+    from nkisim.simulation import launch
+
+    start = prepared(options, rest)
+    code, last = 0, None
+    with launch.collected_findings() as runs:
+        try:
+            last = start()
+        except SystemExit as end:
+            code = answer.exit_code(end)
+    findings = worst_first(f for one in runs for f in one)
+    for finding in findings:
+        if finding.severity != "note":
+            print(str(finding), file=sys.stderr)
+    outputs = [
+        {"shape": list(a.shape), "dtype": str(a.dtype)}
+        for a in answer.arrays(last.outputs if last is not None else None)
+    ]
+    if last is not None:
+        shown = ", ".join(f"{o['dtype']}{o['shape']}" for o in outputs) or "nothing"
+        print(f"{options.script.rpartition(':')[2]} ran on {last.target} and returned {shown}")
+    wrong = any(f.severity == "error" for f in findings)
+    fields = {"kernels": len(runs), "findings": [f.to_dict() for f in findings], "outputs": outputs}
+    return code or int(wrong), fields
+
+
+def _split(argv: list[str], own: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
     """Cut the arguments behind the name of the script or module."""
+    valued = {o for a in own._actions for o in a.option_strings if a.nargs != 0} - {"-m"}
     for i, word in enumerate(argv):
-        if i and argv[i - 1] in _WITH_VALUE:
+        if i and argv[i - 1] in valued:
             continue
         if word == "-m":
             return argv[: i + 2], argv[i + 2 :]
@@ -107,14 +191,14 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
     return argv, []
 
 
-def _name_own_options(parser: argparse.ArgumentParser, name: str, rest: list[str]) -> None:
+def _name_own_options(parser: answer.Parser, name: str, rest: list[str]) -> None:
     """Say which of the script's arguments are spelled like options of this command."""
     own = {option for action in parser._actions for option in action.option_strings}
     own -= {"-h", "--help", "-m"}
     given = [word for word in rest if word.partition("=")[0] in own]
     if given:
         print(
-            f"nkisim run: {' and '.join(given)} after {name} goes to the script; "
+            f"nkisim {parser.command}: {' and '.join(given)} after {name} goes to the script; "
             f"if it is meant for nkisim, write it before {name}.",
             file=sys.stderr,
         )
@@ -191,38 +275,54 @@ def _set_first_path(folder: str) -> None:
 def _similar(script: str) -> str:
     folder, name = os.path.split(script)
     try:
-        there = [f for f in os.listdir(folder or ".") if f.endswith(".py")]
+        there = {f.removesuffix(".py"): f for f in os.listdir(folder or ".") if f.endswith(".py")}
     except OSError:
         return f" There is no folder {folder} either."
-    close = difflib.get_close_matches(name, there, n=1)
-    return f" Did you mean {os.path.join(folder, close[0])}?" if close else ""
+    close = near(name.removesuffix(".py"), there)
+    return f" Did you mean {os.path.join(folder, there[close])}?" if close else ""
 
 
 # -- failures ----------------------------------------------------------------------------------
 
 
-def _guarded(start: Callable[[], None], full_traceback: bool) -> int:
-    """Run the user's program to its end; turn its exceptions into text and an exit code."""
+def _guarded(start: Callable[[], Any], full_traceback: bool, seconds: float | None = None) -> int:
+    """Run the user's program to its end; turn its exceptions into text and an exit code.
+
+    `seconds`: how long one kernel may run. An error that was found in a kernel makes 1 of 0.
+    """
+    from nkisim.simulation import launch
+
+    before = launch.errors_found()
     try:
-        start()
-    except SystemExit:
+        with limited(seconds, kernels_only=True):
+            start()
+    except SystemExit as end:
+        if end.code in (None, 0) and launch.errors_found() > before:
+            return 1
         raise  # the script's own exit code; Python knows what to do with it
-    except CannotRun as problem:
-        print(f"nkisim run: {problem}", file=sys.stderr)
-        return 2
-    except BaseException as error:
-        if not full_traceback:
-            # Some rules travel inside the exception type that the SDK raises for them.
-            rule = getattr(error, "nki_error", error)
-            if isinstance(rule, NkiError):
-                _flush_stdout()
-                print(rule.render(), file=sys.stderr)
-                return 1
-            trim(error)
+    except (CannotRun, OutOfTime) as problem:
         _flush_stdout()
-        sys.excepthook(type(error), error, error.__traceback__)
-        return 130 if isinstance(error, KeyboardInterrupt) else 1
-    return 0
+        answer.say("run", problem)
+        return answer.code_of(problem)
+    except BaseException as error:
+        return _failed(error, full_traceback)
+    return 1 if launch.errors_found() > before else 0
+
+
+def _failed(error: BaseException, full_traceback: bool) -> int:
+    """Print what the user's program raised; return the exit code."""
+    rule = getattr(error, "nki_error", error)  # some travel inside the type that the SDK raises
+    if not full_traceback:
+        if isinstance(rule, NkiError):
+            _flush_stdout()
+            print(rule.render(), file=sys.stderr)
+            return 1
+        trim(error)
+    _flush_stdout()
+    sys.excepthook(type(error), error, error.__traceback__)
+    if isinstance(error, SyntaxError) and not isinstance(rule, NkiError):
+        return 2
+    return 130 if isinstance(error, KeyboardInterrupt) else 1
 
 
 def _flush_stdout() -> None:

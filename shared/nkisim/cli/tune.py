@@ -11,14 +11,21 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nkisim.cli.main import did_you_mean
-from nkisim.cli.profile import CannotProfile, functions, load_kernel, named_argument, value_of
+from nkisim.cli import answer, settings, watch
+from nkisim.cli.kernel_arguments import (
+    add_kernel,
+    call_of,
+    file_of,
+    functions,
+    load_kernel,
+)
+from nkisim.cli.words import CannotRun, did_you_mean
 from nkisim.errors import NkiError
 from nkisim.errors.frames import trim
 from nkisim.timing import compiler
 from nkisim.tuning import plot, space
 from nkisim.tuning import tune as tuning
-from nkisim.tuning.sweep import Job
+from nkisim.tuning.sweep import SECONDS, Job
 
 _EXAMPLE = """example:
   python -m nkisim tune kernels.py:vector_add_stream --arg 256000:float32 --arg 256000:float32 \\
@@ -32,16 +39,15 @@ cannot tell which is faster: the table marks them. Exit codes: 0 tuned, 1 all ca
 refused or one that was run is wrong, 2 there was nothing to tune."""
 
 
-def command(argv: list[str]) -> int:
-    """Sweep one kernel; print the table, write the files asked for."""
-    parser = argparse.ArgumentParser(
-        prog="python -m nkisim tune",
+def parser() -> answer.Parser:
+    """Return the parser of the command."""
+    parser = answer.Parser(
+        "tune",
         epilog=_EXAMPLE,
         description="Predict a kernel with many values of its constants and arguments, and run "
         "the fastest with arithmetic.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("kernel", metavar="script.py:function[,function...]")
+    add_kernel(parser, "FILE:KERNEL[,KERNEL...]")
     parser.add_argument(
         "--set",
         action="append",
@@ -51,30 +57,17 @@ def command(argv: list[str]) -> int:
         "combinations are tried",
     )
     parser.add_argument(
-        "--arg",
-        action="append",
-        default=[],
-        metavar="SHAPE:DTYPE",
-        help="the next positional argument: 128x512:bfloat16, or a plain value",
-    )
-    parser.add_argument(
-        "--kwarg",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an argument by name: pool_size=2, or bias=256:float32",
-    )
-    parser.add_argument(
         "--reference",
-        metavar="script.py:function",
-        help="takes what the kernel takes, returns what it should; without it the "
-        "fastest candidates are held against each other",
+        metavar="FILE:FUNCTION",
+        help="takes what the kernel takes, returns what it should; without it candidates "
+        "are held against what the kernel computes as it is now",
     )
-    parser.add_argument("--target", help="trn1, trn2 ...; default: as for every kernel")
+    settings.add_settings(parser)
+    settings.add_watch(parser)
     parser.add_argument(
         "--compiler",
         metavar="NAMES",
-        help="what the compiler may do, as for python -m nkisim profile",
+        help="what the compiler may do, as for nkisim profile",
     )
     parser.add_argument("--descriptors", help="static or dge")
     parser.add_argument(
@@ -82,7 +75,18 @@ def command(argv: list[str]) -> int:
         type=int,
         default=tuning.BEST,
         metavar="N",
-        help="run the N fastest with arithmetic (default: %(default)s; 0: none)",
+        help="run with arithmetic, the fastest first, until N are right (default: %(default)s; "
+        "0: run none)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=SECONDS,
+        metavar="S",
+        help="seconds that a candidate may take (default: %(default)s; 0: as long as it does)",
+    )
+    parser.add_argument(
+        "--memory", type=float, metavar="GB", help="memory that a candidate may take (Linux)"
     )
     parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one a core)")
     parser.add_argument(
@@ -90,27 +94,39 @@ def command(argv: list[str]) -> int:
     )
     parser.add_argument(
         "--json",
+        nargs="?",
+        const="-",
         metavar="FILE",
-        help="write all candidates; - for standard output, instead of the table",
+        help="print one JSON object instead of the table (docs/json.md); with FILE.json: write "
+        "all candidates there",
     )
     parser.add_argument("--svg", metavar="FILE", help="draw time against SBUF (needs matplotlib)")
-    options = parser.parse_args(argv)
+    return parser
+
+
+def command(argv: list[str]) -> int:
+    """Sweep one kernel; print the table, write the files asked for."""
+    own = parser()
+    options = own.parse_args(answer.json_first(argv))
     for name in ("jobs", "rows"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
-            parser.error(f"--{name} must be 1 or more; it is {getattr(options, name)}")
+            own.error(f"--{name} must be 1 or more; it is {getattr(options, name)}")
     if options.best < 0:
-        parser.error(f"--best must not be negative; it is {options.best}")
-    try:
-        return _tune(options)
-    except CannotProfile as problem:
-        print(f"nkisim tune: {problem}", file=sys.stderr)
-    except NkiError as error:
-        print(error.render(), file=sys.stderr)
-    return 2
+        own.error(f"--best must not be negative; it is {options.best}")
+    if options.watch:
+        return watch.rerun("tune", argv, options.kernel.rpartition(":")[0])
+
+    def body() -> tuple[int, dict[str, Any]]:
+        try:
+            return _tune(options)
+        except NkiError as error:
+            raise CannotRun(error.render()) from error
+
+    return answer.give("tune", body, as_json=options.json == "-")
 
 
 def load(spec: str, sets: Sequence[str]) -> tuple[list[Callable], list[space.Candidate]]:
-    """Return variants and candidates of a command; raises CannotProfile and NkiError."""
+    """Return variants and candidates of a command; raises CannotRun and NkiError."""
     path, colon, names = spec.rpartition(":")
     if not colon or {*"/\\."} & {*names}:  # C:\kernels.py has a colon of its own
         load_kernel(spec)  # says what is missing
@@ -120,7 +136,7 @@ def load(spec: str, sets: Sequence[str]) -> tuple[list[Callable], list[space.Can
         some = [n for n in known if fnmatch.fnmatchcase(n, name)]
         if any(c in name for c in "*?["):
             if not some:
-                raise CannotProfile(
+                raise CannotRun(
                     f"no kernel in {path} is like {name}. Kernels in it: "
                     f"{', '.join(known) or 'none'}."
                 )
@@ -132,7 +148,7 @@ def load(spec: str, sets: Sequence[str]) -> tuple[list[Callable], list[space.Can
         name, equals, values = text.partition("=")
         name = name.strip()
         if not equals or not name.isidentifier():
-            raise CannotProfile(f"--set {text} is not NAME=A,B,C.")
+            raise CannotRun(f"--set {text} is not NAME=A,B,C.")
         choices[name] = [
             _value(word, name, variants[0], vars(module), path) for word in _split(values)
         ]
@@ -175,11 +191,11 @@ def _value(word: str, name: str, function: Any, names: dict[str, Any], path: str
             pass
     elif now is None and word.isidentifier():  # an argument without a default
         return word
-    raise CannotProfile(
+    raise CannotRun(
         f"--set {name}: {word} is neither a Python value nor a name in {path}"
         + (f"{did_you_mean(word, names)}" if word.isidentifier() else "")
         + (
-            f"; {name} is {space.shown(now)} now"
+            f"; {name} is {space.value_text(now)} now"
             if isinstance(now, (int, float, str, tuple))
             else ""
         )
@@ -187,16 +203,13 @@ def _value(word: str, name: str, function: Any, names: dict[str, Any], path: str
     )
 
 
-def _tune(options: argparse.Namespace) -> int:
-    from nkisim.chip import hw
-
-    core = hw.get(options.target) if options.target is not None else None
+def _tune(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    target = settings.settle(options, file_of(options.kernel))
     on = None if options.compiler is None else compiler.options(options.compiler)
-    args = tuple(value_of(text, "--arg") for text in options.arg)
-    kwargs = dict(named_argument(text, "--kwarg") for text in options.kwarg)
+    args, kwargs = call_of(options)
     variants, wanted = load(options.kernel, options.set)
     if len(wanted) < 2 and not options.set:
-        raise CannotProfile(
+        raise CannotRun(
             f"there is nothing to choose between in {options.kernel}: give values "
             "(--set FREE_DIM=500,1000), or several functions (kernels.py:f,g)."
         )
@@ -206,10 +219,12 @@ def _tune(options: argparse.Namespace) -> int:
     job = Job(
         variants,
         wanted,
-        args,
+        tuple(args),
         kwargs,
-        {"target": core.name if core else None, "descriptors": options.descriptors, "compiler": on},
-        functools.partial(_again, options.kernel, tuple(options.set)),
+        {"target": target, "descriptors": options.descriptors, "compiler": on},
+        functools.partial(_load_in_process, options.kernel, tuple(options.set)),
+        options.timeout or None,
+        int(options.memory * 1e9) if options.memory else None,
     )
     show = _progress if sys.stderr.isatty() else None
     try:
@@ -219,22 +234,22 @@ def _tune(options: argparse.Namespace) -> int:
     except Exception as error:  # of the reference: kernels' are rows
         trim(error)
         sys.excepthook(type(error), error, error.__traceback__)
-        raise CannotProfile(f"the reference {options.reference} fails (above).") from None
+        raise CannotRun(f"the reference {options.reference} fails (above).") from None
     if show:
         print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
     _write(options, found)
-    print(
-        json.dumps(found.to_dict(), indent=1) if options.json == "-" else found.table(options.rows)
-    )
+    print(found.table(options.rows))
     if not found.rows:
         print(
             f"\nall candidates are refused; the first one:\n{found.refused[0].page}",
             file=sys.stderr,
         )
-    return 1 if found.wrong or not found.rows else 0
+    return 1 if found.wrong or not found.rows else 0, found.to_dict()
 
 
-def _again(spec: str, sets: tuple[str, ...]) -> tuple[list[Callable], list[space.Candidate]]:
+def _load_in_process(
+    spec: str, sets: tuple[str, ...]
+) -> tuple[list[Callable], list[space.Candidate]]:
     """Load variants and candidates in another process, with the one that `tuning.run` adds."""
     variants, wanted = load(spec, sets)
     return variants, [*wanted, tuning.as_it_is(variants, wanted)]
@@ -251,7 +266,7 @@ def _write(options: argparse.Namespace, found: tuning.Tuning) -> None:
         try:
             save(found, path)
         except OSError as error:
-            raise CannotProfile(f"{path} cannot be written: {error.strerror}.") from None
+            raise CannotRun(f"{path} cannot be written: {error.strerror}.") from None
         print(f"wrote {path}", file=sys.stderr)
 
 

@@ -8,16 +8,33 @@ import sys
 import tempfile
 import webbrowser
 from pathlib import Path
+from typing import Any
+
+from nkisim.cli import answer, document
+from nkisim.cli.words import CannotRun
 
 
-def command(argv: list[str]) -> int:
-    """Open a profile (JSON or page) in the browser and print where the page is."""
-    parser = argparse.ArgumentParser(
-        prog="python -m nkisim view",
+def parser() -> answer.Parser:
+    """Return the parser of the command."""
+    parser = answer.Parser(
+        "view",
         description="Show a profile that was saved with --json (prof.save_json) or --html.",
     )
     parser.add_argument("file")
-    parser.add_argument("--compare", metavar="OTHER", help="show a second profile below it")
+    parser.add_argument(
+        "--compare", metavar="OTHER", nargs="+", help="show up to seven more profiles below it"
+    )
+    parser.add_argument(
+        "--names",
+        metavar="A,B",
+        help="what to call the profiles, separated by commas; default: their files",
+    )
+    parser.add_argument(
+        "--table",
+        metavar="OUT",
+        help="write its instructions as OUT.csv or OUT.parquet, in Neuron Explorer's columns, and "
+        "open nothing",
+    )
     parser.add_argument(
         "--measured",
         metavar="PROFILE",
@@ -32,40 +49,70 @@ def command(argv: list[str]) -> int:
     )
     parser.add_argument("--summary", action="store_true", help="print the summary, open nothing")
     parser.add_argument("--no-open", action="store_true", help="only print the path of the page")
-    options = parser.parse_args(argv)
-    from nkisim.report import ReportError, both, load, load_measured, save_html, summary
+    document.add_json(parser)
+    return parser
+
+
+def command(argv: list[str]) -> int:
+    """Open a profile (JSON or page) in the browser and print where the page is."""
+    options = parser().parse_args(argv)
+    return answer.give("view", lambda: _view(options), as_json=options.json)
+
+
+def _view(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    from nkisim.report import (
+        ReportError,
+        both,
+        load,
+        load_measured,
+        save_html,
+        save_table,
+        summary,
+    )
     from nkisim.report.measured import table
 
     try:
         report = load(options.file)
-        other = load(options.compare) if options.compare else None
+        others = [load(file) for file in options.compare or ()]
         if options.measured:
-            if other is not None:
+            if others:
                 raise ReportError("--measured and --compare exclude each other.")
             measured = load_measured(options.measured, report.head["kernel"], report.head["target"])
-            report, other = both(measured, report), report
+            report, others = both(measured, report), [report]
+        if options.table:
+            save_table(report, options.table)
+            print(options.table)
+            return 0, {"page": None, "head": report.head}
         if options.summary:
             print(table(report) if options.measured else summary(report))
-            return 0
+            return 0, {"page": None, "head": report.head}
         path = _page(options)
         if options.html and path in (
-            Path(f).resolve() for f in (options.file, options.compare) if f
+            Path(f).resolve() for f in (options.file, *(options.compare or ()))
         ):
             raise ReportError(f"{options.html} is the profile itself; write the page elsewhere.")
         if path != Path(options.file).resolve():
-            save_html(report, path, compare=other)
+            save_html(report, path, compare=others, names=_names(options))
     except ReportError as problem:
-        print(f"nkisim view: {problem}", file=sys.stderr)
-        return 2
+        raise CannotRun(str(problem)) from None
+    except BrokenPipeError:  # `... | head` has seen enough
+        raise
     except OSError as error:
-        print(
-            f"nkisim view: {error.filename} cannot be written: {error.strerror}.", file=sys.stderr
-        )
-        return 2
+        raise CannotRun(f"{error.filename} cannot be written: {error.strerror}.") from None
     print(path)
-    if not options.no_open and not webbrowser.open(path.as_uri()):
+    quiet = options.no_open or options.json
+    if not quiet and not webbrowser.open(path.as_uri()):
         print("nkisim view: no browser was found; open the page by hand.", file=sys.stderr)
-    return 0
+    return 0, {"page": str(path), "head": report.head}
+
+
+def _names(options: argparse.Namespace) -> list[str]:
+    """Return what the profiles are called: as asked, or as their files where there are several."""
+    if options.names:
+        return [name.strip() for name in options.names.split(",")]
+    files = [options.file, *(options.compare or ())]
+    stems = [os.path.splitext(os.path.basename(file))[0] for file in files]
+    return stems if len(files) > 1 and len(set(stems)) == len(stems) else []
 
 
 def _page(options: argparse.Namespace) -> Path:

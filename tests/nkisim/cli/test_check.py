@@ -100,7 +100,7 @@ def test_a_comment_with_a_reason_turns_a_finding_off(check, comment, said):
 
 def test_json_annotations_and_sarif_say_the_same(check, tmp_path):
     done = check(BREAKS, "--json", "--sarif", "out.sarif")
-    found = json.loads(done.stdout)
+    found = json.loads(done.stdout)["findings"]
     assert "script says" in done.stderr
     assert [f["id"] for f in found] == ["NKI-K14", "NKI-L05"]
     assert found[0]["places"][0]["line"] == 23 and found[0]["try"].startswith("nl.exp(t)")
@@ -124,7 +124,7 @@ def test_json_annotations_and_sarif_say_the_same(check, tmp_path):
 def test_what_cannot_be_checked_is_a_sentence(check, tmp_path):
     done = check("x = 1\n")
     assert done.returncode == 2 and done.stdout.strip() == "0 kernel runs: nothing was checked"
-    assert "tester.py --check" in done.stderr
+    assert "tester.py --level teach" in done.stderr
     done = subprocess.run(
         [sys.executable, "-m", "nkisim", "check", "absent.py"],
         text=True,
@@ -155,3 +155,40 @@ def test_the_library_returns_findings_and_broken_rules_alike():
     assert nkisim.check(kernel, x, False) == []
     (found,) = nkisim.check(kernel, x, True)
     assert (found.id, found.severity) == ("NKI-K14", "error") and "nl.sum" in found.hint
+
+
+_KERNEL = """import math
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def k(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    x = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=x, src=a)
+    {}
+    nisa.dma_copy(dst=out, src=x)
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    "mistake, cure, right",
+    [
+        ("nisa.dma_copy(x, out)", "nisa.dma_copy(dst=out, src=tile)", "nisa.dma_copy(out, x)"),
+        ("x = math.exp(x)", "nl.exp(t) makes the instruction", "x = nl.exp(x)"),
+        ("nl.zeroes((1, 1))", "it failed before a kernel ended", "nl.zeros((1, 1), nl.int32)"),
+    ],
+)  # fmt: skip
+def test_what_beginners_write_is_answered_with_what_they_meant(tmp_path, mistake, cure, right):
+    for line, code in ((mistake, 1), (right, 0)):
+        (tmp_path / "kernels.py").write_text(_KERNEL.format(line))
+        done = subprocess.run(
+            [sys.executable, "-m", "nkisim", "check", "kernels.py:k", "--arg", "128x8:float32"],
+            cwd=tmp_path,
+            text=True,
+            capture_output=True,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        assert (cure in done.stdout) == bool(code)

@@ -106,7 +106,7 @@ def test_a_probe_runs_what_it_says():
 
 def test_the_table_is_there_for_other_tools(capsys):
     assert coverage.command(["--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["rows"]
     assert rows == nkisim.rows() and [r["name"] for r in rows] == sorted(ROWS)
     vals = {o["name"]: o for r in rows if r["name"] == "nc_find_index8" for o in r["operands"]}
     assert vals["vals"]["width"] == 8 and vals["data"]["width"] is None

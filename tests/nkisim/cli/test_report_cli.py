@@ -76,7 +76,7 @@ def test_named_arguments_and_constants_reach_the_kernel(capsys, option):
     "argv, sentence",
     [
         (["no.py:add"], "there is no file no.py"),
-        (["{kernels}"], "say which function"),
+        (["{kernels}"], "the script calls no kernel. Profile one of its kernels, as in"),
         (["{kernels}:ad"], "did you mean 'add'?"),
         (["{kernels}:nl"], "not a function"),
         (["{kernels}:add", "--arg", "2x128x512"], "neither SHAPE:DTYPE"),
