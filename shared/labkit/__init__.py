@@ -7,21 +7,17 @@ work: the AWS SDK if it is installed, else the simulator.
 
 from __future__ import annotations
 
-import os
-
 from .run import threads  # noqa: F401  (first: NumPy reads what it sets)
 
 # isort: split
 import nkisim  # noqa: F401  (a door: installs the import rule for neuronxcc.nki)
-
-# cases name their generations, and a lab compares them: kernels of both dialects run on all
-os.environ.setdefault("NKISIM_TARGETS", "all")
 
 from .inputs import make_inputs
 from .mistakes import Mistake
 from .run.compare import AnyArgmax, Comparison, compare
 from .spec import (
     Case,
+    Contest,
     Lab,
     MustFailNumerically,
     MustRaise,
@@ -37,6 +33,7 @@ __all__ = [
     "AnyArgmax",
     "Case",
     "Comparison",
+    "Contest",
     "Lab",
     "Mistake",
     "MustFailNumerically",

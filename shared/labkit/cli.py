@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
+import json
+import math
 import os
 import sys
 import time
@@ -14,7 +17,9 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from .dialect import DIALECTS, KERNELS, course_dialect, default_dialect
+import nkisim
+
+from .dialect import DEFAULT_TARGET, DIALECTS, KERNELS, course_dialect, default_dialect
 from .evaluate import Outcome, evaluate, exit_code, score
 from .history.results import ResultsError, append_run, provenance, write_times
 from .load import discover, labs_root, load_lab
@@ -38,8 +43,11 @@ from .show import (
 )
 from .spec import FLEET_TARGETS, TARGETS, TIME_LIMIT_S, Case, Lab, SpecError
 
-#: dialect -> the generation that testers simulate: import nki is not for trn1
-DEFAULT_TARGET = {"beta1": "trn1", "nki": "trn2"}
+#: what --json of a tester prints, beside exit code and error: filled by run_cases
+answer: dict[str, Any] = {}
+HEAD = {"schema": "labkit.tester/1", "command": "tester"}
+ERROR = {"kind": "command", "id": "", "name": "", "what": "", "limit": "", "given": "",
+         "where": None, "hint": ""}  # fmt: skip
 RESULTS = Path("results") / "results.json"
 SAVE_S = 5.0  # between two times that finished cases are written
 
@@ -50,7 +58,12 @@ def add_common_flags(parser: argparse.ArgumentParser, lab: Lab) -> None:
     parser.add_argument(
         "--target",
         choices=TARGETS,
-        help="generation to simulate (default: trn1, for kernels of nki trn2)",
+        help="generation to simulate (default: "
+        + (
+            DEFAULT_TARGET.get(course_dialect())
+            or "the course's, else trn1, for kernels of nki trn2"
+        )
+        + ")",
     )
     parser.set_defaults(one_target=True)
     parser.add_argument(
@@ -60,8 +73,12 @@ def add_common_flags(parser: argparse.ArgumentParser, lab: Lab) -> None:
         help="sim: our simulator; sdk-sim: the SDK's; hw: the chip (default: sim)",
     )
     parser.add_argument("--simulate", action="store_true", help="the same as --backend sim")
-    add_language_flags(parser, *default_dialect(lab.folder))
-    add_case_limit(parser)
+    default, why = default_dialect(lab.folder)
+    if default not in lab.dialects:
+        default, why = lab.dialect, "what this lab is written in"
+    add_language_flags(parser, default, why, lab.dialects)
+    add_json(parser)
+    add_timeout(parser)
     parser.add_argument(
         "--seed", type=seed, default=lab.seed, help="seed of the inputs (default: %(default)s)"
     )
@@ -82,53 +99,150 @@ def add_common_flags(parser: argparse.ArgumentParser, lab: Lab) -> None:
     )
 
 
-def add_language_flags(parser: argparse.ArgumentParser, default: str, why: str = "") -> None:
-    """Add the flags that say in which dialect kernels are, and how strictly they are read."""
-    files = ", ".join(f"{d}: {file}" for d, file in KERNELS.items())
+class _Dialect(argparse.Action):
+    """Remember that the dialect was asked for, and is not the default."""
+
+    def __call__(self, parser: Any, args: Any, value: Any, option: Any = None) -> None:
+        """Set the dialect."""
+        args.dialect, args.dialect_asked = value, True
+
+
+def add_language_flags(
+    parser: argparse.ArgumentParser,
+    default: str,
+    why: str = "",
+    dialects: Sequence[str] = DIALECTS,
+) -> None:
+    """Add the flags that say what kernels are written for, and how strictly they are read."""
+    parser.add_argument(
+        "--course",
+        metavar="NAME",
+        help=f"{', '.join(nkisim.course.COURSES)}: generation, dialect and release together; none: "
+        "what AWS does not run, as well (default: NKI_COURSE, else [tool.nkisim] in "
+        "pyproject.toml)",
+    )
+    files = ", ".join(f"{d}: {KERNELS[d]}" for d in dialects)
     parser.add_argument(
         "--dialect",
-        choices=DIALECTS,
+        action=_Dialect,
+        choices=dialects,
         default=default or None,
-        help=f"{files} (default: {default or 'both'}" + (f", {why})" if why else ")"),
+        help=argparse.SUPPRESS  # a course's repository has one dialect
+        if course_dialect()
+        else f"{files} (default: {default or 'both'}" + (f", {why})" if why else ")"),
     )
+    parser.set_defaults(dialect_asked=False)
     parser.add_argument(
-        "--language",
-        choices=("refuse", "teach", "strict", "off"),
-        help="what is done about Python that a compiler of NKI refuses: said (the "
-        "default), an error, nothing (docs/language-limits.md)",
+        "--level",
+        choices=("teach", "strict", "off"),
+        help="how findings about the kernels are taken. teach: all are listed, notes as well, and "
+        "errors fail a case; strict: a warning fails it, too; off: none are looked for "
+        "(docs/language-limits.md)",
+    )
+    # names of before
+    parser.add_argument(
+        "--language", choices=("refuse", "teach", "strict", "off"), help=argparse.SUPPRESS
     )
     parser.add_argument(
         "--check",
+        dest="level",
         nargs="?",
         const="teach",
         choices=("teach", "strict", "off"),
-        help="list all findings of the simulator about the kernels, notes as well; "
-        "strict: a warning fails its case, off: look for none",
+        help=argparse.SUPPRESS,
     )
 
 
-def add_case_limit(parser: argparse.ArgumentParser) -> None:
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add --json, which `guarded` answers."""
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object: exit code, error, cases (docs/json.md)",
+    )
+
+
+def add_timeout(parser: argparse.ArgumentParser) -> None:
     """Add the flag that says how long a case may run."""
     parser.add_argument(
-        "--case-limit",
-        type=positive,
+        "--timeout",
+        type=_time_limit,
         metavar="SECONDS",
         help=f"stop a kernel that runs longer (default: {TIME_LIMIT_S:.0f}; more "
-        "for large cases, and where the SDK compiles first)",
+        "for large cases, and where the SDK compiles first; 0: no limit)",
     )
+    parser.add_argument(  # its name of before
+        "--case-limit", dest="timeout", type=_time_limit, help=argparse.SUPPRESS
+    )
+
+
+def _time_limit(text: str) -> float:
+    """Parse a time limit in seconds; 0, no limit, is infinite."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+    if not value >= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a time; it must be 0 or more")
+    return value or math.inf
+
+
+def choose_course(args: argparse.Namespace, folder: Path | None = None) -> nkisim.course.Choice:
+    """Do what --course says, which decides the dialect; return the choice that holds.
+
+    Raises SpecError for a course that there is not, or that writes another dialect.
+    """
+    try:
+        choice = nkisim.course.select(getattr(args, "course", None), folder)
+    except nkisim.NkiError as error:
+        raise SpecError(error.render()) from None
+    if choice.course is None:
+        return choice
+    if getattr(args, "dialect_asked", False) and args.dialect != choice.course.dialect:
+        raise SpecError(
+            f"the course {choice.course.title}, chosen by {choice.why}, writes "
+            f"{choice.course.kernels}: --dialect {args.dialect} is another one. Leave it out, "
+            "or give --course none"
+        )
+    args.dialect = choice.course.dialect
+    return choice
 
 
 def in_dialect_of(lab: Lab, args: argparse.Namespace) -> Lab:
     """Return the lab in the dialect that the flags ask for, as it is if they ask for none."""
     if getattr(args, "language", None):
         os.environ["NKI_LANGUAGE"] = args.language  # the child that runs the kernel reads it
-    if getattr(args, "check", None):
-        os.environ["NKISIM_CHECKS"] = args.check
+    if getattr(args, "level", None):
+        os.environ["NKISIM_CHECKS"] = args.level
+    course = choose_course(args, lab.folder).course
     dialect = getattr(args, "dialect", None)
     lab = lab.speaking(dialect) if dialect else lab
     if getattr(args, "one_target", False):
-        args.target = args.target or DEFAULT_TARGET[lab.dialect]
+        args.target = args.target or (course.target if course else DEFAULT_TARGET[lab.dialect])
+        check_runs(lab, [args.target])
     return lab
+
+
+def check_runs(lab: Lab, targets: Sequence[str]) -> None:
+    """Raise SpecError for a generation that AWS does not run the lab's dialect on."""
+    for target in targets:
+        if not nkisim.course.runs(lab.dialect, target):
+            raise SpecError(
+                f"{lab.kernels.name} on {target}: {nkisim.course.NOT_RUN[lab.dialect, target]} "
+                f"Try --target {DEFAULT_TARGET[lab.dialect]}, or --course none to simulate it all "
+                "the same"
+            )
+
+
+def targets_of(lab: Lab, args: argparse.Namespace) -> Sequence[str]:
+    """Return the generations of a fleet: as asked, the course's, or all that AWS runs."""
+    if args.target:
+        check_runs(lab, args.target)
+        return list(args.target)
+    course = nkisim.course.chosen(start=lab.folder).course
+    if course is not None:
+        return [course.target]
+    return [t for t in FLEET_TARGETS if nkisim.course.runs(lab.dialect, t)]
 
 
 def add_bench_flags(parser: argparse.ArgumentParser) -> None:
@@ -182,51 +296,63 @@ def seed_of(args: argparse.Namespace, lab: Lab) -> int:
 
 
 def guarded(
-    main: Any, argv: Sequence[str] | None = None, program: Sequence[str] = (), local: bool = False
+    main: Any,
+    argv: Sequence[str] | None = None,
+    program: Sequence[str] = (),
+    local: bool = False,
+    own_json: bool = False,
 ) -> int:
     """Run a tester's main; turn what we know can go wrong into a sentence and exit code 2.
 
     With --host it runs on another machine: `program` with the same arguments (default: the script
-    that was started). `local`: the program itself knows what --host means.
+    that was started). `local`: the program itself knows what --host means. With --json one object
+    is printed (docs/json.md), and what people read goes to standard error; `own_json`: the program
+    prints that itself.
     """
     replace_unencodable_output()
-    console = Console(stderr=True)
     arguments = list(sys.argv[1:] if argv is None else argv)
+    away = not local and asks_for_host(arguments) and not {"-h", "--help"} & set(arguments)
+    if away or own_json or "--json" not in arguments:
+        return _guarded(main, argv, program, arguments if away else None)[0]
+    answer.clear()
+    with contextlib.redirect_stdout(sys.stderr):
+        code, problem = _guarded(main, argv, program, None)
+    error = {**ERROR, "what": problem} if problem else None
+    document = {"exit_code": code, "error": error, **answer}
+    print(json.dumps({**HEAD, "nkisim": nkisim.__version__, **document}, indent=1, default=str))
+    return code
+
+
+def _guarded(
+    main: Any, argv: Sequence[str] | None, program: Sequence[str], away: list[str] | None
+) -> tuple[int, str]:
+    """Return (exit code, why it could not run); `away`: arguments for another machine."""
+    console, text = Console(stderr=True), ""
     try:
-        if not local and asks_for_host(arguments) and not {"-h", "--help"} & set(arguments):
+        if away is not None:
             from .remote.front import elsewhere
 
-            return elsewhere(program or sys.argv[:1], arguments)
-        return int(main(argv))
+            return elsewhere(program or sys.argv[:1], away), ""
+        return int(main(argv)), ""
     except (SpecError, ResultsError) as error:
-        console.print(
-            f"[red]could not run:[/] {escape(str(error))}", highlight=False, soft_wrap=True
-        )
+        text = str(error)
     except SyntaxError as error:
-        place = f"{Path(error.filename or '?').name}:{error.lineno}"
-        console.print(
-            f"[red]could not run:[/] {escape(place)} is not Python: {error.msg}", highlight=False
-        )
+        text = f"{Path(error.filename or '?').name}:{error.lineno} is not Python: {error.msg}"
     except MemoryError as error:
-        console.print(
-            "[red]could not run:[/] this machine has too little memory for the inputs or "
-            f"the reference: {escape(str(error) or 'none is left')}; try a smaller "
-            "size",
-            highlight=False,
-            soft_wrap=True,
+        text = (
+            "this machine has too little memory for the inputs or the reference: "
+            f"{str(error) or 'none is left'}; try a smaller size"
         )
     except OSError as error:  # of a folder that is read-only, a disk that is full, ...
         if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise  # a write does not know the name of its file
         place = "a file" if error.filename is None else str(error.filename)
-        console.print(
-            f"[red]could not run:[/] {escape(place)}: {escape(error.strerror or str(error))}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        text = f"{place}: {error.strerror or error}"
     except KeyboardInterrupt:
         console.print("stopped by you; what was finished before was recorded", highlight=False)
-    return 2
+        return 2, "stopped by you"
+    console.print(f"[red]could not run:[/] {escape(text)}", highlight=False, soft_wrap=True)
+    return 2, text
 
 
 def run_cases(
@@ -257,7 +383,7 @@ def run_cases(
                 in_process=args.in_process,
                 profile=profile,
                 measure=measure,
-                time_limit=args.case_limit,
+                time_limit=args.timeout,
             ):
                 if outcome.error and outcome.error["kind"] == "backend":
                     raise SpecError(outcome.error["text"])  # nor can any other case
@@ -269,6 +395,8 @@ def run_cases(
     finally:
         if outcomes:
             record(lab, outcomes, args, backend, console, facts)
+        cases = answer.setdefault("cases", [])
+        cases += [{"lab": lab.label, **o.to_dict()} for o in outcomes]
     return outcomes
 
 
@@ -300,19 +428,22 @@ def record(
 def run_fleet(
     labs: Sequence[Lab],
     fleet: str,
-    targets: Sequence[str],
+    targets: Sequence[str] | None,
     args: argparse.Namespace,
     console: Console,
 ) -> int:
-    """Run a fleet of some labs, print one table, return the exit code."""
+    """Run a fleet of some labs, print one table, return the exit code.
+
+    `targets`: the generations; None: as flags, course and dialect say (`targets_of`).
+    """
     everything: list[tuple[str, Outcome]] = []
     labs = [in_dialect_of(lab, args) for lab in labs]
     for lab in labs:
         runs = [
             (case, target)
             for case in lab.cases
-            for target in targets
-            if fleet in case.fleets and target in case.targets
+            for target in (targets_of(lab, args) if targets is None else targets)
+            if fleet in case.fleets and lab.runs(case, target)
         ]
         everything += [(lab.label, o) for o in run_cases(lab, runs, args, console)]
     outcomes = [o for _, o in everything]
@@ -322,7 +453,7 @@ def run_fleet(
     show_failures(console, outcomes)
     show_printed(console, outcomes)
     show_slow(console, outcomes)
-    show_check(console, outcomes, notes=args.check in ("teach", "strict"))
+    show_check(console, outcomes, notes=args.level in ("teach", "strict"))
     for lab in labs:
         show_steps(console, lab, [o for n, o in everything if n == lab.label])
         if lab.rubric:
@@ -341,18 +472,19 @@ def run_tester(lab: Lab, cases: Sequence[Case], args: argparse.Namespace) -> int
     if args.list:
         show_table(console, case_table(lab))
         return 0
-    runs = [(case, args.target) for case in cases if args.target in case.targets]
+    runs = [(case, args.target) for case in cases if lab.runs(case, args.target)]
     if not runs:
         raise SpecError(f"none of these cases is for {args.target}")
     profile = args.profile
     if profile and "{case}" not in profile and len(runs) > 1:
         profile += "_{case}"
     outcomes = run_cases(lab, runs, args, console, profile)
-    show_table(console, summary_table((lab.label, o) for o in outcomes))
+    rows = ((lab.label, o) for o in outcomes)
+    show_table(console, summary_table(rows, with_bytes="bytes" in lab.contest.rank))
     show_failures(console, outcomes)
     show_printed(console, outcomes)
     show_slow(console, outcomes)
-    show_check(console, outcomes, notes=args.check in ("teach", "strict"))
+    show_check(console, outcomes, notes=args.level in ("teach", "strict"))
     if profile:
         for outcome in outcomes:
             show_stats(console, outcome)
@@ -406,9 +538,9 @@ def known_labs() -> tuple[list[str], Callable[[Sequence[str]], list[Lab]]]:
     return names, load
 
 
-def simulate(argv: Sequence[str] | None = None) -> int:
-    """Run the labs' fleets in simulation: `python -m labkit simulate [LAB...] [--full]`."""
-    names, load = known_labs()
+def simulate_parser() -> argparse.ArgumentParser:
+    """Return the parser of simulate."""
+    names, _ = known_labs()
     parser = argparse.ArgumentParser(prog="labkit simulate", description=simulate.__doc__)
     parser.add_argument(
         "labs", nargs="*", metavar="LAB", help=f"labs to run (default: all of {', '.join(names)})"
@@ -430,12 +562,20 @@ def simulate(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
     add_language_flags(parser, course_dialect())
-    add_case_limit(parser)
+    add_json(parser)
+    add_timeout(parser)
     add_host_flags(parser)
-    args = parser.parse_args(argv, argparse.Namespace(backend="sim", simulate=True))
+    return parser
+
+
+def simulate(argv: Sequence[str] | None = None) -> int:
+    """Run the labs' fleets in simulation: `python -m labkit simulate [LAB...] [--full]`."""
+    _, load = known_labs()
+    args = simulate_parser().parse_args(argv, argparse.Namespace(backend="sim", simulate=True))
     labs = load(args.labs)
+    choose_course(args)
     if args.dialect is None:
         labs = [lab.speaking(dialect) for lab in labs for dialect in lab.dialects]
-    return run_fleet(
-        labs, "full" if args.full else "quick", args.target or FLEET_TARGETS, args, terminal()
-    )
+    elif not args.labs:
+        labs = [lab for lab in labs if args.dialect in lab.dialects]
+    return run_fleet(labs, "full" if args.full else "quick", None, args, terminal())

@@ -13,6 +13,8 @@ MANIFEST = "starter.json"
 KERNELS = {"beta1": "kernels.py", "nki": "kernels_nki.py"}
 DIALECTS = tuple(KERNELS)
 PACKAGE = {"beta1": "neuronxcc.nki", "nki": "nki"}
+#: dialect -> the generation that is simulated where neither a flag nor a course says one
+DEFAULT_TARGET = {dialect: course.target for dialect, course in nkisim.course.OF_DIALECT.items()}
 
 
 def dialect_of(stem: str) -> str:
@@ -21,7 +23,10 @@ def dialect_of(stem: str) -> str:
 
 
 def course_dialect(start: Path | None = None) -> str:
-    """Return the dialect of the students' repository around a folder, or ""."""
+    """Return the dialect of the course, else of the students' repository around a folder, or ""."""
+    course = nkisim.course.chosen(start=start).course
+    if course is not None:
+        return str(course.dialect)
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
         try:

@@ -292,13 +292,14 @@ def _judge_outputs(
             f"the kernel returned {len(outputs)} outputs; the reference has {len(expected)}"
         )
         return
-    dtype = dtype_of(case.output_dtype or case.inputs[0].dtype)
     for place, (wanted, given) in enumerate(zip(expected, outputs)):
         options: dict[str, Any] = {
             "accumulate": case.accumulate,
             "roundings": case.roundings,
             "functions": case.functions,
-            "dtype": None if isinstance(wanted, AnyArgmax) else dtype,
+            "dtype": None
+            if isinstance(wanted, AnyArgmax)
+            else dtype_of(case.dtype_of_output(place)),
         }
         result = compare(wanted, given, **options)
         if result.wrong:
@@ -360,9 +361,9 @@ def score(lab: Lab, outcomes: Iterable[Outcome]) -> list[tuple[RubricLine, float
 def _score_line(line: RubricLine, by_name: dict[str, list[Outcome]]) -> tuple[float | None, str]:
     runs, missing = [], []
     for name in line.cases:
-        mine = [o for o in by_name.get(name, []) if line.target in ("", o.target)]
-        runs += mine
-        if not mine:
+        outcomes = [o for o in by_name.get(name, []) if line.target in ("", o.target)]
+        runs += outcomes
+        if not outcomes:
             missing.append(name)
     wrong = [o for o in runs if o.status != PASSED]
     if wrong:

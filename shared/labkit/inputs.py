@@ -73,8 +73,13 @@ def make_inputs(case: Case, seed: int) -> list[np.ndarray]:
             continue
         key = zlib.crc32(f"{place}:{tensor.shape}:{tensor.dtype}".encode())
         rng = np.random.default_rng([seed, key])
-        if dtype.kind in "iu":
-            array: np.ndarray = rng.integers(int(tensor.low), int(tensor.high), tensor.shape)
+        if tensor.distinct:
+            low, span = int(tensor.low), int(tensor.high) - int(tensor.low)
+            lots = math.prod(tensor.shape) // tensor.distinct
+            drawn = [rng.permutation(span)[: tensor.distinct] + low for _ in range(lots)]
+            array: np.ndarray = np.concatenate(drawn).reshape(tensor.shape)
+        elif dtype.kind in "iu":
+            array = rng.integers(int(tensor.low), int(tensor.high), tensor.shape)
         else:
             array = rng.random(tensor.shape, dtype=np.float32)
             array *= np.float32(tensor.high - tensor.low)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from .dialect import KERNELS
 from .spec import FILES, Lab, SpecError
 
 
@@ -34,14 +35,17 @@ def load_module(path: Path, name: str | None = None) -> ModuleType:
 
 
 def load_lab(folder: Path) -> Lab:
-    """Return the `LAB` of a lab folder's spec.py."""
+    """Return the `LAB` of a lab folder's spec.py, in the dialect that it has kernels in."""
     missing = [name for name in FILES if not (folder / name).is_file()]
+    if not any((folder / name).is_file() for name in KERNELS.values()):
+        missing.append(" or ".join(KERNELS.values()))
     if missing:
         raise SpecError(f"the lab folder {folder.name} lacks {', '.join(missing)}")
     lab = getattr(load_module(folder / "spec.py"), "LAB", None)
     if not isinstance(lab, Lab):
         raise SpecError(f"{folder.name}/spec.py must define LAB, a labkit.Lab")
-    return lab
+    # a students' repository has the kernels of its course's dialect only
+    return lab if lab.kernels.is_file() else lab.speaking(lab.dialects[0])
 
 
 def labs_root(start: Path | None = None) -> Path:

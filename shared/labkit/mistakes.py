@@ -90,27 +90,27 @@ class Mistakes:
 TILE = 128  # the side of the square that the Tensor Engine transposes
 
 
-def turn_tiles(x: np.ndarray, tile: int = TILE) -> np.ndarray | None:
+def turn_tiles(array: np.ndarray, tile: int = TILE) -> np.ndarray | None:
     """Transpose each tile x tile square of the first two axes in place; None if they don't fit."""
-    rows, columns, *rest = x.shape
+    rows, columns, *rest = array.shape
     if rows % tile or columns % tile:
         return None
-    squares = x.reshape(rows // tile, tile, columns // tile, tile, *rest)
-    return squares.swapaxes(1, 3).reshape(x.shape)
+    squares = array.reshape(rows // tile, tile, columns // tile, tile, *rest)
+    return squares.swapaxes(1, 3).reshape(array.shape)
 
 
-def rounded(x: np.ndarray, dtype: Any) -> np.ndarray:
+def rounded(array: np.ndarray, dtype: Any) -> np.ndarray:
     """Return x in float64, rounded to a dtype."""
-    return np.asarray(x).astype(dtype).astype(np.float64)
+    return np.asarray(array).astype(dtype).astype(np.float64)
 
 
-def _move_tiles(right: Callable[..., Any], x: np.ndarray) -> np.ndarray | None:
-    turned = turn_tiles(x)
+def _move_tiles(right: Callable[..., Any], array: np.ndarray) -> np.ndarray | None:
+    turned = turn_tiles(array)
     return None if turned is None else right(turned)
 
 
-def _turn_in_place(right: Callable[..., Any], x: np.ndarray) -> np.ndarray | None:
-    return turn_tiles(x) if x.shape[0] == x.shape[1] else None
+def _turn_in_place(right: Callable[..., Any], array: np.ndarray) -> np.ndarray | None:
+    return turn_tiles(array) if array.shape[0] == array.shape[1] else None
 
 
 #: of a kernel that transposes a matrix tile by tile

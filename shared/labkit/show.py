@@ -25,7 +25,7 @@ from rich.text import Text
 
 from .evaluate import FAILED, NOT_RUN, PASSED, Outcome
 from .inputs import dtype_of
-from .spec import Case, Lab, MustFailNumerically, MustRaise, Passes, RubricLine
+from .spec import Case, Lab, MustFailNumerically, MustRaise, Passes, RubricLine, hbm_bytes
 from .tolerance import tolerance
 
 _STYLE = {PASSED: "green", FAILED: "red", NOT_RUN: "yellow"}
@@ -97,8 +97,11 @@ def show_table(console: Console, table: Table) -> None:
         console.print(table.caption, style="table.caption")
 
 
-def summary_table(outcomes: Iterable[tuple[str, Outcome]]) -> Table:
-    """Return one row per case, a column per target; latencies with their kind where known."""
+def summary_table(outcomes: Iterable[tuple[str, Outcome]], with_bytes: bool = False) -> Table:
+    """Return one row per case, a column per target; latencies with their kind where known.
+
+    `with_bytes`: and what it read from HBM and wrote to it.
+    """
     rows: dict[tuple[str, str], list[Outcome]] = {}
     for lab, outcome in outcomes:
         rows.setdefault((lab, outcome.case.name), []).append(outcome)
@@ -106,7 +109,7 @@ def summary_table(outcomes: Iterable[tuple[str, Outcome]]) -> Table:
     table = Table(title="All cases", title_justify="left", box=None, pad_edge=False)
     for name in ("case", "must be", *targets):
         table.add_column(name, overflow="fold")
-    for name in ("instr.", "DMAs", "seconds"):
+    for name in ("instr.", "DMAs", *["HBM kB"] * with_bytes, "seconds"):
         table.add_column(name, justify="right")
     last = ""
     for (lab, case), runs in rows.items():
@@ -118,7 +121,7 @@ def summary_table(outcomes: Iterable[tuple[str, Outcome]]) -> Table:
             case,
             expectation(runs[0].case),
             *(verdict.get(target, "-") for target in targets),
-            *_counts(runs),
+            *_counts(runs, with_bytes),
         )
     return table
 
@@ -129,13 +132,15 @@ def _latency(outcome: Outcome) -> str:
     return f" {outcome.latency[f'p{outcome.case.percentile}']:,.0f} us {outcome.latency_kind}"
 
 
-def _counts(runs: Sequence[Outcome]) -> tuple[str, str, str]:
-    """Return instruction and DMA counts (both if the targets differ) and the wall time."""
+def _counts(runs: Sequence[Outcome], with_bytes: bool) -> tuple[str, ...]:
+    """Return counts of instructions, of DMAs, kB of HBM (if the targets differ: all), wall time."""
     instructions = {sum(o.stats["instructions"].values()) for o in runs if o.stats}
     transfers = {o.stats["dma_transfers"] for o in runs if o.stats}
+    moved = {n for o in runs if (n := hbm_bytes(o.stats)) is not None}
     return (
         "/".join(f"{n:,}" for n in sorted(instructions)) or "-",
         "/".join(f"{n:,}" for n in sorted(transfers)) or "-",
+        *["/".join(f"{n / 1e3:,.1f}" for n in sorted(moved)) or "-"] * with_bytes,
         f"{sum(o.seconds for o in runs):.2f}",
     )
 
@@ -285,8 +290,8 @@ def show_score(
 ) -> None:
     """Print points per rubric line and why, a table per course."""
     for course in dict.fromkeys(line.course for line, _, _ in lines):
-        mine = [entry for entry in lines if entry[0].course == course]
-        run = [entry for entry in mine if not entry[2].startswith("not run")]
+        entries = [entry for entry in lines if entry[0].course == course]
+        run = [entry for entry in entries if not entry[2].startswith("not run")]
         if not run:
             continue
         which = f"{course or lab.name}" + ("" if lab.dialect == "beta1" else f", {lab.dialect}")
@@ -299,15 +304,15 @@ def show_score(
             table.add_row(
                 line.text, "-" if points is None else f"{points:g}", f"{line.points:g}", escape(why)
             )
-        rest = [line for line, _, why in mine if why.startswith("not run")]
+        rest = [line for line, _, why in entries if why.startswith("not run")]
         if rest:
             table.add_row(
                 f"{len(rest)} more", "-", f"{sum(line.points for line in rest):g}", "not run"
             )
         table.add_row(
             "together",
-            f"{sum(points or 0 for _, points, _ in mine):g}",
-            f"{sum(line.points for line, _, _ in mine):g}",
+            f"{sum(points or 0 for _, points, _ in entries):g}",
+            f"{sum(line.points for line, _, _ in entries):g}",
         )
         console.print(table)
 
@@ -322,10 +327,10 @@ def show_steps(console: Console, lab: Lab, outcomes: Sequence[Outcome]) -> None:
     for name in ("step", "section of README.md", "state", "points"):
         table.add_column(name, overflow="fold")
     for step in lab.steps:
-        mine = [o for o in outcomes if o.case.name in step.cases]
-        if not mine:
+        results = [o for o in outcomes if o.case.name in step.cases]
+        if not results:
             continue
-        state = step_state(mine)
+        state = step_state(results, step.speed)
         color = {"passing": "green", "failing": "red"}.get(state, "yellow")
         points = one_course * sum(
             line.points for line in lab.rubric if set(line.cases) <= set(step.cases)
@@ -337,10 +342,14 @@ def show_steps(console: Console, lab: Lab, outcomes: Sequence[Outcome]) -> None:
         console.print(table)
 
 
-def step_state(outcomes: Sequence[Outcome]) -> str:
-    """Return "passing", "not started" or "failing" for the runs of a step's cases."""
+def step_state(outcomes: Sequence[Outcome], speed: bool = False) -> str:
+    """Return "passing", "not started" or "failing" for the runs of a step's cases.
+
+    With `speed`, "too slow" where the results are right and a latency is over its threshold.
+    """
     if all(o.status == PASSED for o in outcomes):
-        return "passing"
+        slow = speed and any(o.meets_threshold is False for o in outcomes)
+        return "too slow" if slow else "passing"
     wrong = [o for o in outcomes if o.status != PASSED]
     unwritten = all((o.error or {}).get("name") == "not_written" for o in wrong)
     return "not started" if unwritten else "failing"
@@ -352,7 +361,7 @@ def case_table(lab: Lab) -> Table:
     for name in ("case", "inputs", "summed", "rtol", "atol / rms", "threshold", "fleets"):
         table.add_column(name, overflow="fold")
     for case in lab.cases:
-        dtype = dtype_of(case.output_dtype or case.inputs[0].dtype)
+        dtype = dtype_of(case.dtype_of_output())
         limit = tolerance(dtype, case.accumulate, np.ones(1), case.roundings, case.functions)
         limits = [
             f"{target} {us:g} us p{case.percentile}" for target, us in case.threshold_us.items()

@@ -6,6 +6,7 @@ validation library is needed; what can be wrong with it is checked in `__post_in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,8 +21,8 @@ from .tolerance import ERRORS
 #: the ones that labs have thresholds for
 TARGETS: tuple[str, ...] = nkisim.TARGETS
 FLEET_TARGETS = ("trn1", "trn2")
-#: The files that every lab folder has, under these names.
-FILES = ("README.md", "spec.py", "reference.py", "kernels.py", "tester.py")
+#: The files that every lab folder has, under these names; and the kernels of at least one dialect.
+FILES = ("README.md", "spec.py", "reference.py", "tester.py")
 #: Seconds that a case may run: simulated, and where the SDK compiles it first.
 TIME_LIMIT_S, COMPILED_LIMIT_S = 60.0, 900.0
 
@@ -40,7 +41,8 @@ class Tensor:
     """An input: shape, dtype by name ("float32", "bfloat16", ...) and range of its values.
 
     Values are uniform in [low, high); integer dtypes get integers from the same range. With
-    low == high all are that number. `file`: a .npy file that holds them instead.
+    low == high all are that number. `distinct`: so many integers that follow each other in memory
+    are all different, as the numbers of a top-k are. `file`: a .npy file that holds them instead.
     """
 
     shape: tuple[int, ...]
@@ -48,12 +50,20 @@ class Tensor:
     low: float = 0.0
     high: float = 1.0
     file: str = ""
+    distinct: int = 0
 
     def __post_init__(self) -> None:
         if not self.shape or any(n < 1 for n in self.shape):
             raise SpecError(f"an input of shape {self.shape}: every dimension must be at least 1")
         if not self.low <= self.high:
             raise SpecError(f"an input with values in [{self.low}, {self.high}): empty range")
+        if self.distinct and (
+            math.prod(self.shape) % self.distinct or self.high - self.low < self.distinct
+        ):
+            raise SpecError(
+                f"an input of shape {self.shape} with {self.distinct} different numbers in "
+                f"[{self.low}, {self.high}): they must fit the range, and the shape hold whole lots"
+            )
 
 
 @dataclass(frozen=True)
@@ -92,11 +102,12 @@ class Case:
     values are only moved), `roundings` how often a value is rounded to the output dtype, and
     `functions` what the chip computes with an error of its own ("exp", "sigmoid", "matmul");
     together they determine the tolerance (`labkit.tolerance`). Outputs must have `output_dtype`
-    (default: that of the first input). `hw_options` go to `nki.baremetal` on the chip. `fleets` are
-    the named groups of cases that it belongs to. `threshold_us` is the latency, by target, that
-    full credit asks for, and `relaxed_us` what a part of it asks for; both of `percentile`.
-    `measure` asks for a latency also where there is no threshold. `flops` (two for a product and
-    its addition) and `reads` (the share of the input bytes) are what every right kernel has to do
+    (default: that of the first input; a tuple has one for each output). `hw_options` go to
+    `nki.baremetal` on the chip. `fleets` are the named groups of cases that it belongs to.
+    `threshold_us` is the latency, by target, that full credit asks for, and `relaxed_us` what a
+    part of it asks for; both of `percentile`. `measure` asks for a latency also where there is no
+    threshold. `flops` (two for a product and its addition) and `reads` and `writes` (the share
+    of the bytes of the inputs and of the outputs) are what every right kernel has to do
     at least: the grader refuses a time in which no chip can (`nkisim.least_us`). `timeout_s` is how
     many seconds the kernel may run in simulation; compiled, it may take `COMPILED_LIMIT_S` at
     least.
@@ -112,7 +123,7 @@ class Case:
     accumulate: int = 1
     roundings: int = 1
     functions: tuple[str, ...] = ()
-    output_dtype: str | None = None
+    output_dtype: str | tuple[str, ...] | None = None
     expect: Expect = Passes()
     targets: tuple[str, ...] = TARGETS
     fleets: tuple[str, ...] = ("quick", "full")
@@ -124,6 +135,7 @@ class Case:
     timeout_s: float = TIME_LIMIT_S
     flops: float = 0.0
     reads: float = 1.0
+    writes: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.inputs:
@@ -138,6 +150,12 @@ class Case:
         unknown = set(self.targets) - set(TARGETS)
         if unknown:
             raise SpecError(f"case {self.name}: unknown target {sorted(unknown)[0]!r}")
+
+    def dtype_of_output(self, place: int = 0) -> str:
+        """Return the name of the dtype that an output must have."""
+        if isinstance(self.output_dtype, tuple):
+            return self.output_dtype[place]
+        return self.output_dtype or self.inputs[0].dtype
 
     def limit_s(self, backend: str) -> float:
         """Return how many seconds the kernel may run on a backend: the SDK compiles it first."""
@@ -163,11 +181,50 @@ class RubricLine:
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a lab: a section of its README, and the cases that show that it is done."""
+    """A step of a lab: a section of its README, and the cases that show that it is done.
+
+    `speed` asks that the cases also meet their thresholds.
+    """
 
     number: int
     section: str
     cases: tuple[str, ...]
+    speed: bool = False
+
+
+#: what a contest can rank on: the latency in us, and the bytes that DMAs read from HBM and write to
+#: it, spills included
+QUANTITIES = ("time", "bytes")
+
+
+def hbm_bytes(counts: Mapping[str, Any]) -> int | None:
+    """Return what a run read from HBM and wrote to it, in bytes; None if that was not counted.
+
+    `counts`: the stats of an outcome, or a case of a verdict.
+    """
+    read, written = counts.get("hbm_read_bytes"), counts.get("hbm_write_bytes")
+    return None if read is None or written is None else int(read + written)
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What a lab's contest ranks right kernels by.
+
+    The score is the geometric mean, over the cases and over the quantities of `rank` (from
+    QUANTITIES), of how many times less than the reference a kernel takes. So half of the bytes
+    count as much as half of the time, and the order does not depend on the reference. `fleet`: the
+    cases that count; where none of them was judged, all visible ones do.
+    """
+
+    rank: tuple[str, ...] = ("time",)
+    fleet: str = "contest"
+
+    def __post_init__(self) -> None:
+        if not self.rank or set(self.rank) - set(QUANTITIES) or len({*self.rank}) < len(self.rank):
+            raise SpecError(
+                f"a contest that ranks on {', '.join(self.rank) or 'nothing'}: it can rank on "
+                f"{' and '.join(QUANTITIES)}, each once"
+            )
 
 
 @dataclass(frozen=True)
@@ -182,9 +239,12 @@ class Lab:
     steps: tuple[Step, ...] = ()
     editable: tuple[str, ...] = ("kernels.py",)
     seed: int = 149
-    dialect: str = "beta1"  # which of the kernel files is meant: see `speaking`
+    contest: Contest = Contest()
+    dialect: str = ""  # which of the kernel files is meant (default: the first): see `speaking`
 
     def __post_init__(self) -> None:
+        if not self.dialect:
+            object.__setattr__(self, "dialect", next(iter(self.dialects), "beta1"))
         names = [case.name for case in self.cases]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
@@ -217,8 +277,9 @@ class Lab:
 
     @property
     def label(self) -> str:
-        """Return the name for tables: with the dialect, if it is not that of kernels.py."""
-        return self.name if self.dialect == "beta1" else f"{self.name} ({self.dialect})"
+        """Return the name for tables: with the dialect, if it is the second of two."""
+        second = self.dialect in self.dialects[1:]
+        return f"{self.name} ({self.dialect})" if second else self.name
 
     @property
     def dialects(self) -> tuple[str, ...]:
@@ -240,9 +301,13 @@ class Lab:
             )
         return replace(self, dialect=dialect)
 
+    def runs(self, case: Case, target: str) -> bool:
+        """Return whether a case is for a generation, and AWS runs the lab's dialect on it."""
+        return target in case.targets and bool(nkisim.course.runs(self.dialect, target))
+
     def fleet(self, name: str, target: str) -> list[Case]:
         """Return the cases of a fleet ("quick", "full", ...) that run on `target`."""
-        return [c for c in self.cases if name in c.fleets and target in c.targets]
+        return [c for c in self.cases if name in c.fleets and self.runs(c, target)]
 
     def case(self, name: str) -> Case:
         """Return the case with this name; raise SpecError with near names if there is none."""

@@ -195,7 +195,7 @@ def test_from_verdicts_to_the_page(tmp_path, monkeypatch, capsys, key):
     leaderboard(make)
     assert "0 new entries" in capsys.readouterr().out
     names = sorted(p.name for p in (tmp_path / "entries").glob("*"))
-    assert len(names) == 2 and names[1].startswith("reference-vecadd-trn2-")
+    assert len(names) == 2 and names[1].startswith("reference-vecadd-trn1-")
     page = [
         "page",
         str(tmp_path / "entries"),
@@ -451,7 +451,7 @@ def test_students_send_with_the_command_that_packs(folder, monkeypatch, capsys):
 
 @pytest.mark.skipif(not shutil.which("caddy"), reason="needs caddy (apt-get install caddy)")
 def test_students_send_through_the_proxy_of_the_handbook(folder, monkeypatch, capsys):
-    """A real Caddy with a certificate of its own: refused by who does not know it, else as ever."""
+    """A real Caddy with its own certificate: refused by who does not know it, else as before."""
     server = Server(folder, ["ann"], between="0")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

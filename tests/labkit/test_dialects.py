@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 from dataclasses import replace
@@ -13,6 +14,7 @@ from labkit import SpecError
 from labkit.cli import simulate
 from labkit.commands import main
 from labkit.evaluate import PASSED, evaluate
+from labkit.grade.plan import load_plan
 from labkit.load import load_lab
 from nkisim.finder import spoken
 
@@ -153,3 +155,47 @@ def test_the_sdk_is_asked_for_the_package_of_the_dialect():
     lab = load_lab(LABS / "vecadd").speaking("nki")
     (outcome,) = evaluate(lab, [(lab.case("naive_128"), "trn2")], backend="hw")
     assert outcome.status != PASSED and "package nki" in outcome.detail
+
+
+def test_a_lab_of_one_dialect_is_run_in_that_one(monkeypatch, tmp_path, capsys):
+    """Its tester refuses the other, a fleet of the other leaves it out, its name stands alone."""
+    from labkit.cli import add_common_flags, simulate
+
+    lab = load_lab(LABS / "puzzles")
+    assert (lab.dialects, lab.dialect, lab.label) == (("nki",), "nki", "puzzles")
+    assert lab.handed_in == ("kernels_nki.py",)
+    parser = argparse.ArgumentParser()
+    add_common_flags(parser, lab)
+    assert parser.parse_args([]).dialect == "nki"
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--dialect", "beta1"])
+    assert "invalid choice: 'beta1'" in capsys.readouterr().err
+    results = ["--results", str(tmp_path / "r.json"), "--in-process", "--target", "trn2"]
+    with pytest.raises(SpecError, match="there is no file .*kernels.py"):
+        simulate(["puzzles", "--dialect", "beta1", *results])
+    for folder, files in (("lab", ("README.md", "spec.py", "reference.py", "tester.py")),):
+        (tmp_path / folder).mkdir()
+        for name in files:
+            (tmp_path / folder / name).write_text("")
+    with pytest.raises(SpecError, match="lacks kernels.py or kernels_nki.py"):
+        load_lab(tmp_path / "lab")
+
+
+@pytest.mark.parametrize("dialect, target", [("beta1", "trn1"), ("nki", "trn2")])
+@pytest.mark.parametrize("lab", ["vecadd", "ffnn", "conv2d"])
+def test_a_lab_is_graded_on_the_generation_of_its_dialect(lab, dialect, target):
+    graded = load_plan(LABS / lab).speaking(dialect)
+    assert {t for _, t in graded.runs} == {target}
+    limits = [
+        c.threshold_us
+        for line in graded.lab.rubric
+        if line.speed
+        for c in map(graded.lab.case, line.cases)
+    ]
+    assert all(target in limit for limit in limits)
+
+
+def test_a_plan_may_name_generations():
+    graded = load_plan(LABS / "vecadd")
+    named = replace(graded, plan=replace(graded.plan, targets=("trn1", "trn2")))
+    assert {t for _, t in named.runs} == {"trn1", "trn2"}

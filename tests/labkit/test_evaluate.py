@@ -55,6 +55,33 @@ def test_a_right_kernel_passes_with_its_counts(tmp_path):
     assert result.latency is None
 
 
+TWO = """
+@nki.jit
+def k(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nl.store(out, value=nl.load(a))
+    other = nl.ndarray(a.shape, dtype=nl.int32, buffer=nl.shared_hbm)
+    nl.store(other, value=nl.copy(nl.load(a), dtype=nl.int32))
+    return out, other
+"""
+
+
+@pytest.mark.parametrize(
+    "dtypes, said",
+    [(("float32", "int32"), ""), ("float32", "the output is int32; it must be float32"),
+     (("int32", "int32"), "the output is float32; it must be int32")],
+)  # fmt: skip
+def test_each_output_may_have_a_dtype_of_its_own(tmp_path, dtypes, said):
+    """As weights and numbers of a top-k have."""
+    one = case(output_dtype=dtypes, inputs=(Tensor((128, 4), low=3.0, high=3.0),))
+    made = lab(tmp_path, TWO, one)
+    (tmp_path / "reference.py").write_text(
+        "import numpy as np\ndef same(a):\n    return a, a.astype(np.int32)\n"
+    )
+    (result,) = evaluate(made, [(one, "trn1")])
+    assert result.status == (FAILED if said else PASSED) and said in result.detail
+
+
 def test_a_wrong_kernel_fails_with_a_report(tmp_path):
     result = outcome(tmp_path, GOOD, case(constants={"FACTOR": 2.0}))
     assert result.status == FAILED and "worst element" in result.detail

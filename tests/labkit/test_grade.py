@@ -18,14 +18,14 @@ import pytest
 import nkisim
 from grading import ROOT, SOLVED, files, hand_in, needs_sandbox, run, same_secret, small_lab
 from labkit import SpecError, make_inputs
-from labkit.grade import intake, sandbox
+from labkit.grade import sandbox, submissions
 from labkit.grade.facade import Facade
 from labkit.grade.judge import Bench
 from labkit.grade.plan import LatePolicy, load_plan
 from labkit.grade.report import cell, markdown
 from labkit.grade.similarity import pairs
 from labkit.load import load_lab, load_module
-from mutants import submissions
+from mutants import submissions as mutant_submissions
 from same_values import same_values
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="grading is not for Windows")
@@ -360,7 +360,7 @@ def test_a_sentence_where_a_package_is_missing(vecadd, gone, says):
 
 @needs_sandbox
 def test_the_same_bytes_again_resumed_and_for_one_student(vecadd):
-    subs = hand_in(vecadd / "subs", **{s: t for s, t in submissions("vecadd", 6).items()})
+    subs = hand_in(vecadd / "subs", **{s: t for s, t in mutant_submissions("vecadd", 6).items()})
     one, two = vecadd / "one", vecadd / "two"
     assert run(subs, one) == 0
     same_secret(one, two)
@@ -388,7 +388,7 @@ def test_the_same_bytes_again_resumed_and_for_one_student(vecadd):
 @pytest.mark.parametrize("count", [5, pytest.param(60, marks=pytest.mark.full)])
 def test_a_cluster_that_loses_a_worker_gives_the_same(vecadd, count):
     distributed = pytest.importorskip("distributed")
-    subs = hand_in(vecadd / "subs", **submissions("vecadd", count))
+    subs = hand_in(vecadd / "subs", **mutant_submissions("vecadd", count))
     one, two = vecadd / "one", vecadd / "two"
     assert run(subs, one) == 0
     same_secret(one, two)
@@ -449,7 +449,7 @@ def test_a_judge_that_is_killed_is_no_verdict(vecadd, monkeypatch):
 def test_late_days(hours, share):
     from datetime import timedelta
 
-    deadline = intake.parse_time("2026-05-01T23:59:00-07:00")
+    deadline = submissions.parse_time("2026-05-01T23:59:00-07:00")
     late = LatePolicy(deadline, 0.1, 3)
     assert late.share(deadline + timedelta(hours=hours))[0] == pytest.approx(share)
     assert late.share(None)[0] == 1
@@ -477,21 +477,21 @@ def test_a_repository_is_read_at_a_commit_before_the_deadline(tmp_path):
         date = f"2026-05-0{day}T12:00:00Z"
         git(repo, "commit", "-qm", text, GIT_COMMITTER_DATE=date, GIT_AUTHOR_DATE=date)
     row = {"student": "ann", "source": f"file://{repo}"}
-    deadline = intake.parse_time("2026-05-05T00:00:00Z")
+    deadline = submissions.parse_time("2026-05-05T00:00:00Z")
     for limit, text in ((deadline, b"early"), (None, b"late")):
         (tmp_path / text.decode()).mkdir()
-        found = intake.take(
+        found = submissions.take(
             row,
             tmp_path,
             "vecadd",
             ["kernels.py"],
             limit,
             tmp_path / text.decode(),
-            intake.Sources(local=True),
+            submissions.Sources(local=True),
         )
         assert found.files == {"kernels.py": text}, found.problem
     for bad in ("--upload-pack=touch x", "ext::sh -c touch% x"):
-        found = intake.take(
+        found = submissions.take(
             {"student": "eve", "source": bad + "://x"},
             tmp_path,
             "vecadd",
@@ -527,9 +527,9 @@ def test_copies_are_alike_however_short_they_are_but_not_what_was_given():
 
 
 def test_names_are_harmless_as_files_cells_and_markdown():
-    assert intake.safe_id("ann-1") == "ann-1"
+    assert submissions.safe_id("ann-1") == "ann-1"
     for name in ("../x", "<b>eve", "a/b", "", "x" * 99, ".hidden", "ann\n"):
-        made = intake.safe_id(name)
+        made = submissions.safe_id(name)
         assert "/" not in made and "<" not in made and not made.startswith(".") and made != name
     assert cell("=1+1") == "'=1+1" and cell("") == "" and cell(-3.50) == "-3.5"
     assert markdown("<b>[x](y)`\n#") == r"\<b\>\[x\]\(y\)\` \#"

@@ -17,11 +17,11 @@ from labkit import SpecError
 from labkit.cli import guarded
 from labkit.grade.facade import Facade
 from labkit.grade.gradescope import RUN, check, results
-from labkit.grade.intake import parse_time, safe_id, take
 from labkit.grade.judge import Bench
 from labkit.grade.plan import load_plan
 from labkit.grade.rules import read_source
 from labkit.grade.run import alone, seed_of
+from labkit.grade.submissions import parse_time, safe_id, take
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="grading is not for Windows")
 

@@ -12,7 +12,7 @@ import pytest
 
 from grading import ROOT, SOLVED, hand_in, run, small_lab
 from labkit import SpecError
-from labkit.grade import intake, memory
+from labkit.grade import memory, submissions
 from labkit.grade.plan import load_plan
 from labkit.grade.run import seed_of
 
@@ -76,7 +76,7 @@ def test_a_time_without_a_zone_shows_what_it_may_mean(tmp_path, monkeypatch):
     time.tzset()
     try:
         with pytest.raises(SpecError) as error:
-            intake.parse_time("2026-05-02 06:30:00")
+            submissions.parse_time("2026-05-02 06:30:00")
         for part in (
             "2026-05-02T06:30:00+00:00",
             "PDT",
@@ -88,7 +88,7 @@ def test_a_time_without_a_zone_shows_what_it_may_mean(tmp_path, monkeypatch):
             "student,submitted_at\nann,2026-05-02 06:30:00\nbob,2026-05-02 06:30\n"
         )
         with pytest.raises(SpecError, match=r"(?s)ann: '2026-05-02 06:30:00'.*in 1 more row"):
-            intake.find(tmp_path)
+            submissions.find(tmp_path)
         with pytest.raises(SpecError, match="says no zone"):
             run(tmp_path, tmp_path / "out", "--deadline", "2026-05-02T06:30:00")
     finally:
@@ -100,7 +100,7 @@ def test_a_time_without_a_zone_shows_what_it_may_mean(tmp_path, monkeypatch):
 
 
 def taken(folder, source, sources=None):
-    return intake.take(
+    return submissions.take(
         {"student": "eve", "source": source},
         folder,
         "vecadd",
@@ -140,7 +140,7 @@ def test_sources_that_are_not_asked(tmp_path, monkeypatch, source):
     def ran(*args, **kwargs):
         raise AssertionError("git was run")
 
-    monkeypatch.setattr(intake.subprocess, "run", ran)
+    monkeypatch.setattr(submissions.subprocess, "run", ran)
     hand_in(tmp_path, secret=SOLVED)
     folder = hand_in(tmp_path / "subs", ann=SOLVED)
     (folder / "link").symlink_to(tmp_path)
@@ -164,7 +164,7 @@ def test_an_address_does_not_steer_a_terminal(tmp_path):
 def test_staff_say_where_else_submissions_may_be(tmp_path, monkeypatch):
     hand_in(tmp_path, other=SOLVED)
     folder = hand_in(tmp_path / "subs", ann=SOLVED)
-    here = intake.Sources(local=True)
+    here = submissions.Sources(local=True)
     for source in ("../other", str(tmp_path / "other")):
         assert taken(folder, source, here).files == {"kernels.py": SOLVED.encode()}
     asked = []
@@ -173,8 +173,8 @@ def test_staff_say_where_else_submissions_may_be(tmp_path, monkeypatch):
         asked.append((command[-2], kwargs["env"]["GIT_ALLOW_PROTOCOL"]))
         return subprocess.CompletedProcess(command, 1, b"", b"no network in this test")
 
-    monkeypatch.setattr(intake.subprocess, "run", ran)
-    ours = intake.Sources(("git.school.edu", "github.com/our-course"))
+    monkeypatch.setattr(submissions.subprocess, "run", ran)
+    ours = submissions.Sources(("git.school.edu", "github.com/our-course"))
     good = [
         "https://git.school.edu/ann/lab.git",
         "git@git.school.edu:ann/lab.git",
@@ -240,34 +240,34 @@ def test_a_repository_that_lists_itself_without_end_is_refused(tmp_path, monkeyp
     commit = git(repo, "-c", "user.name=a", "-c", "user.email=a@b", "commit-tree", id, "-m", "x")
     git(repo, "update-ref", "HEAD", commit)
     (tmp_path / "scratch").mkdir()
-    found = intake.take(
+    found = submissions.take(
         {"student": "eve", "source": repo.as_uri()},
         tmp_path / "subs",
         "vecadd",
         ["kernels.py"],
         None,
         tmp_path / "scratch",
-        intake.Sources(local=True),
+        submissions.Sources(local=True),
     )
     assert "more than 8 MiB to say" in found.problem and not found.files
 
 
 def test_a_repository_is_cloned_up_to_a_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(intake, "MOST_CLONED", 1 << 20)
+    monkeypatch.setattr(submissions, "MOST_CLONED", 1 << 20)
     hand_in(tmp_path / "subs", ann=SOLVED)
     git(tmp_path, "init", "-q", "big")
     (tmp_path / "big/kernels.py").write_bytes(os.urandom(3 << 20))
     git(tmp_path / "big", "add", "-A")
     git(tmp_path / "big", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x")
     (tmp_path / "scratch").mkdir()
-    found = intake.take(
+    found = submissions.take(
         {"student": "eve", "source": (tmp_path / "big").as_uri()},
         tmp_path / "subs",
         "vecadd",
         ["kernels.py"],
         None,
         tmp_path / "scratch",
-        intake.Sources(local=True),
+        submissions.Sources(local=True),
     )
     assert found.problem.startswith("git") and "MiB" not in found.problem, found.problem
     left = sum(p.stat().st_size for p in (tmp_path / "scratch").rglob("*") if p.is_file())
@@ -368,7 +368,7 @@ def test_a_name_is_the_same_however_its_letters_are_written(vecadd, capsys):
     hand_in(subs, **{"Zo\u00eb": SOLVED})
     if len(list(subs.iterdir())) > 2:  # not on macOS
         with pytest.raises(SpecError, match="is there twice"):
-            intake.find(subs)
+            submissions.find(subs)
 
 
 def test_names_that_differ_by_capitals_do_not_share_files(vecadd, monkeypatch):

@@ -19,7 +19,7 @@ import pytest
 
 import redteam
 from grading import ROOT, SOLVED, hand_in, needs_sandbox, run, small_lab
-from labkit.grade import intake, sandbox
+from labkit.grade import sandbox, submissions
 from labkit.grade.confine import MACHINES, REFUSED, program
 from labkit.grade.facade import Facade
 from labkit.grade.judge import Bench, plain
@@ -229,7 +229,7 @@ def test_what_a_kernel_is_told_does_not_depend_on_values(bench, monkeypatch):
 
 def test_an_alarm_is_not_an_error_of_the_kernel():
     """The simulator catches errors here and there, and would go on without end."""
-    Bench._watch(0.05)
+    Bench._limit_time(0.05)
     try:
         with pytest.raises(Overdue):
             try:
@@ -238,7 +238,7 @@ def test_an_alarm_is_not_an_error_of_the_kernel():
             except Exception:
                 pytest.fail("the simulator went on")
     finally:
-        Bench._watch(0)
+        Bench._limit_time(0)
 
 
 @needs_sandbox
@@ -419,8 +419,8 @@ def pax_of_digits(size):
 )
 def test_an_archive_that_no_library_can_read_is_the_students_problem(tmp_path, name, data, says):
     (tmp_path / name).write_bytes(data())
-    (row,) = intake.find(tmp_path).values()
-    found = intake.take(row, tmp_path, "vecadd", ["kernels.py"], None, tmp_path)
+    (row,) = submissions.find(tmp_path).values()
+    found = submissions.take(row, tmp_path, "vecadd", ["kernels.py"], None, tmp_path)
     assert says in found.problem and not found.files
 
 
@@ -430,8 +430,8 @@ def test_a_tar_is_read(tmp_path):
             info = tarfile.TarInfo("labs/vecadd/kernels.py")
             info.size = len(SOLVED.encode())
             tar.addfile(info, io.BytesIO(SOLVED.encode()))
-    for row in intake.find(tmp_path).values():
-        found = intake.take(row, tmp_path, "vecadd", ["kernels.py"], None, tmp_path)
+    for row in submissions.find(tmp_path).values():
+        found = submissions.take(row, tmp_path, "vecadd", ["kernels.py"], None, tmp_path)
         assert found.files == {"kernels.py": SOLVED.encode()}, found.problem
 
 
@@ -451,9 +451,9 @@ def test_who_hands_in_twice_is_asked_about(tmp_path):
     with zipfile.ZipFile(subs / "ann.zip", "w") as archive:
         archive.writestr("kernels.py", SOLVED)
     with pytest.raises(SpecError, match="ann is there twice: ann and ann.zip"):
-        intake.find(subs)
+        submissions.find(subs)
     (subs / "submissions.csv").write_text("student,source\nann,ann.zip\n")
-    assert intake.find(subs)["ann"]["source"] == "ann.zip"
+    assert submissions.find(subs)["ann"]["source"] == "ann.zip"
 
 
 # -- the table -------------------------------------------------------------------------------------
@@ -474,7 +474,7 @@ TABLE = "student,source,submitted_at\nann,ann,2026-05-01T10:00:00Z\nZoë,zoe,\n"
 )
 def test_tables_of_spreadsheets_are_read(tmp_path, data):
     (tmp_path / "submissions.csv").write_bytes(data)
-    rows = intake.find(tmp_path)
+    rows = submissions.find(tmp_path)
     assert set(rows) == {"ann", "Zoë"} and rows["ann"]["source"] == "ann"
     assert rows["ann"]["submitted_at"] == "2026-05-01T10:00:00Z"
 
@@ -493,7 +493,7 @@ def test_tables_of_spreadsheets_are_read(tmp_path, data):
 def test_tables_that_cannot_be_meant_are_an_error_of_the_staffs(tmp_path, data, says):
     (tmp_path / "submissions.csv").write_bytes(data)
     with pytest.raises(SpecError, match=re.escape(says)):
-        intake.find(tmp_path)
+        submissions.find(tmp_path)
 
 
 # -- a class -------------------------------------------------------------------------------------

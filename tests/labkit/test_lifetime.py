@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
 import os
 import signal
 import subprocess
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from labkit import Case, Lab, Tensor
+from labkit.cli import add_timeout
 from labkit.evaluate import FAILED, evaluate
 from labkit.run.child import job_of
 from labkit.run.worker import Worker
@@ -133,4 +136,19 @@ def test_the_limit_is_said_and_can_be_set(lab):
     (outcome,) = evaluate(Lab("x", "", lab, (case,)), [(case, "trn1")], time_limit=3)
     assert outcome.status == FAILED
     assert "more than 3 s, the limit of this case" in outcome.text
-    assert "--case-limit" in outcome.text
+    assert "--timeout SECONDS" in outcome.text
+
+
+@pytest.mark.parametrize(
+    "words, limit",
+    [([], None), (["--timeout", "2.5"], 2.5), (["--timeout", "0"], math.inf),
+     (["--case-limit", "7"], 7.0)],
+)  # fmt: skip
+def test_testers_take_the_flag_of_all_commands_and_its_name_of_before(words, limit):
+    parser = argparse.ArgumentParser()
+    add_timeout(parser)
+    assert parser.parse_args(words).timeout == limit
+    assert "--case-limit" not in parser.format_help()
+    for wrong in ("-1", "nan", "soon"):
+        with pytest.raises(SystemExit):
+            parser.parse_args(["--timeout", wrong])

@@ -75,7 +75,7 @@ def test_what_is_finished_is_written_while_the_rest_runs_and_comes_once(tmp_path
         dialect=None,
         in_process=True,
         language=None,
-        case_limit=None,
+        timeout=None,
     )
     real = cli.evaluate
 

@@ -110,6 +110,22 @@ def test_case_table_says_what_each_tolerance_is(capsys):
     assert "0.0e+00" in text.split("moved")[1]
 
 
+def test_inputs_that_are_all_different_are_so_in_each_lot():
+    """As the numbers of a top-k: of a row, or of a column."""
+    tensors = (
+        Tensor((50, 4), "int32", 2, 8, distinct=4),
+        Tensor((30, 1), "int32", 0, 30, distinct=30),
+    )
+    rows, column = make_inputs(Case("c", "k", "same", tensors), 0)
+    assert rows.dtype == np.int32 and rows.min() == 2 and rows.max() == 7
+    assert all(len(set(row)) == 4 for row in rows.tolist())
+    assert len({tuple(row) for row in rows.tolist()}) > 30
+    assert sorted(column[:, 0].tolist()) == list(range(30))
+    for shape, distinct in (((3, 4), 5), ((3, 12), 12)):
+        with pytest.raises(SpecError, match="they must fit the range, and the shape"):
+            Tensor(shape, "int32", 0, 8, distinct=distinct)
+
+
 def test_inputs_from_files_and_constant_inputs(tmp_path):
     path = tmp_path / "a.npy"
     np.save(path, np.arange(8, dtype=np.float32).reshape(2, 4))

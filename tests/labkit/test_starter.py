@@ -15,16 +15,19 @@ import pytest
 import yaml
 from rich.console import Console
 
-from labkit.dialect import course_dialect, default_dialect
+import nkisim
+from labkit.dialect import DIALECTS, KERNELS, MANIFEST, course_dialect, default_dialect
 from labkit.evaluate import PASSED, evaluate
 from labkit.load import load_lab
 from labkit.show import show_steps
 from labkit.spec import SpecError
 from labkit.starter.export import commit, export
+from labkit.starter.handouts import render, words_of_the_other
 from labkit.starter.leaks import find_leaks, secrets_of
 from labkit.starter.markers import MarkerError, split, split_file
 from labkit.starter.pages import bring_linked, slug
 from labkit.starter.update import apply, opened
+from nkisim.course import COURSES, chosen
 
 ROOT = Path(__file__).parents[2]
 LABS = sorted(p.parent for p in ROOT.glob("labs/*/spec.py"))
@@ -76,7 +79,9 @@ def test_a_stub_keeps_the_indent_and_may_be_given():
     )
     scope: dict = {}
     exec(text, scope)
-    with pytest.raises(NotImplementedError, match="step 7 is not written yet: see '7. It' in"):
+    with pytest.raises(
+        NotImplementedError, match="step 7 is not written yet: write f in f; see '7. It' in"
+    ):
         scope["f"]()
     assert "B" not in scope and [r.lines for r in regions] == [("    return a",), ("B = 2",)]
 
@@ -84,7 +89,7 @@ def test_a_stub_keeps_the_indent_and_may_be_given():
 @pytest.mark.parametrize("lab", LABS, ids=lambda p: p.name)
 def test_sections_of_markers_and_steps_are_headings_of_the_readme(lab):
     headings = set(re.findall(r"^## (.*)$", (lab / "README.md").read_text("utf-8"), re.M))
-    regions = split_file(lab / "kernels.py")[1]
+    regions = split_file(load_lab(lab).kernels)[1]
     assert regions
     assert {r.section for r in regions if r.stub} <= headings
     assert {s.section for s in load_lab(lab).steps} <= headings
@@ -113,6 +118,76 @@ def test_what_students_get(made):
     assert made.leaks == []
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_starter_has_no_word_of_the_other_dialect(dialect, tmp_path):
+    """What a student reads: pages, kernels, notebooks, workflows, and the testers' help."""
+    folder = export(ROOT, tmp_path / "out", dialect=dialect).folder
+    (other,) = (d for d in DIALECTS if d != dialect)
+    names = [p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()]
+    read = [n for n in names if not n.endswith(".svg") and n != MANIFEST]
+    assert len(read) > 20 and not [n for n in names if Path(n).name == KERNELS[other]]
+    texts = {n: (folder / n).read_text("utf-8") for n in read}
+    tester = folder / "labs" / "vecadd" / "tester.py"
+    texts["tester.py --help"] = subprocess.run(
+        [sys.executable, str(tester), "--help"],
+        cwd=tester.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "shared")},
+    ).stdout
+    found = [
+        f"{name}: {match[0]}"
+        for name, text in texts.items()
+        for word in words_of_the_other(dialect)
+        for match in re.finditer(word, text)
+    ]
+    assert found == []
+    handout = texts["labs/vecadd/README.md"]
+    assert f"`{KERNELS[dialect]}` | **the file you edit**" in handout and "<details" in handout
+
+
+@pytest.mark.parametrize("course", COURSES)
+def test_a_course_decides_dialect_and_target_of_a_starter(course, tmp_path, monkeypatch):
+    row = COURSES[course]
+    folder = export(ROOT, tmp_path / "out", ["vecadd"], row.dialect, course=course).folder
+    lab = folder / "labs" / "vecadd"
+    assert (lab / row.kernels).is_file()
+    monkeypatch.delenv("NKI_COURSE", raising=False)
+    monkeypatch.chdir(lab)
+    found = chosen().course
+    assert found is not None and found.name == course
+    assert course_dialect() == row.dialect
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("<!-- nki -->a", "is never closed"),
+        ("a<!-- /nki -->", "without a beginning"),
+        ("<!-- nki -->a<!-- beta1 -->b<!-- /beta1 --><!-- /nki -->", "inside of <!-- nki -->"),
+        ("```sh\n<!-- nki -->\n```\n<!-- /nki -->", "in a block of code"),
+        ("* <!-- nki -->[a](b)<!-- /nki -->", "is raw HTML"),
+        ("<!-- nki -->\na\n<!-- /nki --> b", "is raw HTML"),
+    ],
+)
+def test_marks_of_a_handout_that_are_not_in_order_are_refused(text, says):
+    with pytest.raises(SpecError, match=says):
+        render(text, "nki", "page.md")
+
+
+def test_a_handout_is_rendered_for_one_dialect():
+    text = (
+        "Run `kernels.py`<!-- both --> or the other<!-- /both -->.\n\n<!-- beta1 -->\nOlder.\n"
+        "<!-- /beta1 -->\n\n<!-- nki -->\n<details><summary>In the newer dialect</summary>\n\n"
+        "Newer: `python tester.py --dialect nki`.\n\n</details>\n<!-- /nki -->\n\n<!-- other -->\n"
+    )
+    assert render(text, "beta1") == "Run `kernels.py`.\n\nOlder.\n\n<!-- other -->\n"
+    assert render(text, "nki") == (
+        "Run `kernels_nki.py`.\n\nNewer: `python tester.py`.\n\n<!-- other -->\n"
+    )
+
+
 def links(page: Path) -> list[tuple[Path, str]]:
     """Return (file, section) of what a page links to, or names as a notebook."""
     text = page.read_text("utf-8")
@@ -130,6 +205,10 @@ def links(page: Path) -> list[tuple[Path, str]]:
 @pytest.mark.parametrize("dialect", ["beta1", "nki"])
 @pytest.mark.parametrize("lab", [None, *(p.name for p in LABS)])
 def test_no_link_of_a_starter_leads_nowhere(lab, dialect, tmp_path):
+    if lab and dialect not in load_lab(ROOT / "labs" / lab).dialects:
+        with pytest.raises(SpecError, match="not written in the dialect"):
+            export(ROOT, tmp_path / "out", [lab], dialect)
+        return
     made = export(ROOT, tmp_path / "out", [lab] if lab else [], dialect)
     assert made.leaks == []
     pages = sorted(made.folder.rglob("*.md"))
@@ -144,9 +223,9 @@ def test_no_link_of_a_starter_leads_nowhere(lab, dialect, tmp_path):
 
 def test_the_section_of_another_lab_that_a_handout_needs_comes_along(tmp_path):
     folder = export(ROOT, tmp_path / "out", ["conv2d"]).folder
-    machine, engine = (folder / "docs" / f"{lab}-the-machine.md" for lab in ("vecadd", "ffnn"))
-    assert "SBUF" in machine.read_text("utf-8") and "systolic" in engine.read_text("utf-8")
-    assert "](vecadd-the-machine.md)" in engine.read_text("utf-8")
+    engine = (folder / "docs" / "ffnn-the-machine.md").read_text("utf-8")
+    assert "systolic" in engine and "](machine.md#a-chip-and-a-core)" in engine
+    assert "SBUF" in (folder / "docs" / "machine.md").read_text("utf-8")
     assert not (folder / "labs" / "vecadd").exists()
 
 
@@ -188,7 +267,7 @@ def test_testers_of_a_starter_take_its_dialect(tmp_path, monkeypatch):
     export(ROOT, folder, dialect="nki")
     kernels = folder / "labs" / "vecadd" / "kernels_nki.py"
     text = kernels.read_text(encoding="utf-8")
-    begin = text.index('    raise NotImplementedError(\n        "step 4')
+    begin = text.index("    raise NotImplementedError(\n        'step 4")
     kernels.write_text(text[:begin] + "    raise AssertionError('this one')\n", encoding="utf-8")
     run = subprocess.run(
         [sys.executable, "tester.py", "--kernel", "transpose", "-n", "128"],
@@ -203,6 +282,9 @@ def test_testers_of_a_starter_take_its_dialect(tmp_path, monkeypatch):
     assert (course_dialect(), default_dialect()[0]) == ("nki", "nki")
     monkeypatch.chdir(ROOT)
     assert course_dialect() == "" and default_dialect()[0] == "beta1"
+    (folder / "pyproject.toml").unlink()  # it says the course; without it the manifest decides
+    monkeypatch.setattr("nkisim.course._of_folder", nkisim.course._of_folder.__wrapped__)
+    assert course_dialect(kernels.parent) == "nki"
     (folder / "starter.json").write_text("{", encoding="utf-8")
     assert course_dialect(kernels.parent) == ""
 
@@ -270,21 +352,30 @@ def first_cases(lab, step):
 
 @pytest.mark.parametrize("name", [p.name for p in LABS])
 def test_each_step_says_which_section_and_passes_with_its_solution(made, name, tmp_path):
-    lab = load_lab(made.folder / "labs" / name)
-    stubs = lab.folder / "kernels.py"
-    solved = (ROOT / "labs" / name / "kernels.py").read_text("utf-8")
-    for step in lab.steps:
+    staff = load_lab(ROOT / "labs" / name)
+    folder = made.folder
+    if "beta1" not in staff.dialects:
+        folder = export(ROOT, tmp_path / "out", [name], staff.dialect).folder
+    lab = load_lab(folder / "labs" / name)
+    stubs, solved = lab.kernels, staff.kernels.read_text("utf-8")
+    for step in lab.steps[:: max(1, len(lab.steps) // 5)]:
         cases = first_cases(lab, step)
         if not cases:
             continue
-        outcomes = list(evaluate(lab, [(c, "trn2") for c in cases], kernels=stubs))
-        assert all("is not written yet: see '" in o.text for o in outcomes)
+        runs = [(c, "trn2" if "trn2" in c.targets else c.targets[0]) for c in cases]
+        outcomes = list(evaluate(lab, runs, kernels=stubs))
+        functions = re.findall(r"^def (\w+)", solved, re.M)
+        for outcome in outcomes:
+            said = re.search(
+                r"is not written yet: write (\w+) in kernels(?:_nki)?\.py; see '", outcome.text
+            )
+            assert said and said[1] in functions, outcome.text
         console = Console(record=True, width=100)
         show_steps(console, lab, outcomes)
         assert "not started" in console.export_text()
         path = tmp_path / f"kernels_{step.number}.py"
         path.write_text(split(written(solved, step.number), "f")[0])
-        for outcome in evaluate(lab, [(c, "trn2") for c in cases], kernels=path):
+        for outcome in evaluate(lab, runs, kernels=path):
             assert outcome.status == PASSED, (step, outcome.case.name, outcome.text)
 
 

@@ -39,10 +39,10 @@ def test_a_whole_submission_is_packed_and_gradable(lab, capsys):
     assert names == ["labs/vecadd/kernels.py", "labs/vecadd/writeup.md"]
     assert submit(["vecadd", "--no-check"]) == 0
     assert Path("submissions/vecadd.zip").read_bytes() == data
-    from labkit.grade import intake
+    from labkit.grade import submissions
 
     (lab.parent / "ann.zip").write_bytes(data)
-    found = intake.take(
+    found = submissions.take(
         {"student": "ann", "source": "ann.zip"}, lab.parent, "vecadd", ["kernels.py"], None, lab
     )
     assert found.files["kernels.py"] == (lab / "kernels.py").read_bytes()

@@ -16,13 +16,11 @@ from try_wheel import VERSIONS, python_of
 
 ROOT = Path(__file__).parents[2]
 #: what reads instructions, frames, syntax trees and signatures, starts processes, or is a start-up
-#: hook; the examples are kernels of all kinds, with what is said of their lines
+#: hook; the examples, below, are kernels of all kinds, with what is said of their lines
 TESTS = (
     "test_pythons",
-    "nkisim/checks/test_examples",
     "nkisim/cli/test_compiler_refusals",
     "nkisim/cli/test_coverage",
-    "nkisim/errors/test_errors_kernels",
     "nkisim/errors/test_uncaught",
     "nkisim/language/test_nki_traced",
     "nkisim/language/test_traced_once",
@@ -33,8 +31,10 @@ TESTS = (
     "nkisim/simulation/test_launch",
     "nkisim/trace/test_trace",
 )
-#: half of the time: with the oldest and the newest version only
+#: most of the time: with the oldest and the newest version only
 SLOW = (
+    "nkisim/checks/test_examples",
+    "nkisim/errors/test_errors_kernels",
     "nkisim/test_doors",
     "nkisim/loops/test_loops_random",
     "nkisim/tuning/test_tune",

@@ -1,7 +1,8 @@
 """Entries of the contest: files that the grading host has signed (Ed25519, RFC 8032).
 
 An entry says who (a pseudonym), which lab and dialect, backend, SDK and generation, whether its
-times are predicted or measured, and the time of each case. What is signed is the canonical JSON of
+times are predicted or measured, the time and the bytes of each case, and what the contest ranks on.
+What is signed is the canonical JSON of
 all that: a file that was changed, or signed by another host, is refused with the reason.
 """
 
@@ -12,13 +13,13 @@ import hmac
 import json
 import math
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..dialect import DIALECTS
-from ..spec import SpecError
+from ..spec import QUANTITIES, SpecError, hbm_bytes
 
 SCHEMA = "trainium-labs/entry"
 KINDS = ("measured", "predicted")
@@ -31,7 +32,11 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Entry:
-    """One verified entry; `times` are microseconds by case, `at` orders a contestant's entries."""
+    """One verified entry; `times` are microseconds by case, `at` orders a contestant's entries.
+
+    `hbm_bytes`: what each case read from HBM and wrote to it; `least_bytes`: what it has to. {} in
+    entries of before, and of times from a chip. `rank`: what the contest ranks on.
+    """
 
     name: str
     lab: str
@@ -42,6 +47,9 @@ class Entry:
     at: str
     times: dict[str, float]
     dialect: str = "beta1"  # entries of before the second dialect do not say it
+    rank: tuple[str, ...] = ("time",)
+    hbm_bytes: dict[str, float] = field(default_factory=dict)
+    least_bytes: dict[str, float] = field(default_factory=dict)
 
 
 def canonical(body: dict[str, Any]) -> bytes:
@@ -114,13 +122,14 @@ def body_of(verdict: dict[str, Any], name: str, at: str) -> dict[str, dict[str, 
     """Return the bodies of a verdict's entries by target; {} unless every judged time is right."""
     found: dict[str, dict[str, Any]] = {}
     for target in sorted({c["target"] for c in verdict["cases"]}):
-        mine = [c for c in verdict["cases"] if c["target"] == target]
-        times = {
-            c["case"]: c["latency_us"]
-            for c in mine
-            if c["status"] == "passed" and c["latency_us"] and not c["hidden"]
-        }
-        if times and all(c["status"] == "passed" for c in mine):
+        cases = [c for c in verdict["cases"] if c["target"] == target]
+        timed = [
+            c
+            for c in cases
+            if c["status"] == "passed" and c["latency_us"] and c.get("contest", not c["hidden"])
+        ]
+        times = {c["case"]: c["latency_us"] for c in timed}
+        if times and all(c["status"] == "passed" for c in cases):
             found[target] = {
                 "name": name,
                 "lab": verdict["lab"],
@@ -131,7 +140,27 @@ def body_of(verdict: dict[str, Any], name: str, at: str) -> dict[str, dict[str, 
                 "target": target,
                 "at": at,
                 "times_us": times,
+                "rank": verdict.get("rank", ["time"]),
+                "hbm_bytes": _of_all(timed, hbm_bytes),
+                "least_bytes": _of_all(timed, lambda c: c.get("least_bytes")),
             }
+    return found
+
+
+def _of_all(
+    cases: list[dict[str, Any]], number: Callable[[dict[str, Any]], int | None]
+) -> dict[str, int]:
+    """Return a number by case; {} unless each case has it."""
+    found = {c["case"]: n for c in cases if (n := number(c))}
+    return found if len(found) == len(cases) else {}
+
+
+def _positive(body: dict[str, Any], key: str) -> dict[str, float]:
+    """Return a body's numbers by case, {} if it has none; raise ValueError for what is no number
+    above 0."""
+    found = {str(case): float(number) for case, number in body.get(key, {}).items()}
+    if not all(0 < number < math.inf for number in found.values()):
+        raise ValueError(key)
     return found
 
 
@@ -152,20 +181,30 @@ def verify(document: Any, public: str) -> Entry:
     except (LookupError, TypeError, ValueError, AttributeError):
         raise Refused("not a signed entry") from None
     try:
-        times = {str(case): float(us) for case, us in body["times_us"].items()}
+        times, moved = _positive(body, "times_us"), _positive(body, "hbm_bytes")
         words = {
             k: str(body[k]) for k in ("name", "lab", "kind", "backend", "version", "target", "at")
         }
-        entry = Entry(times=times, dialect=str(body.get("dialect", "beta1")), **words)
+        entry = Entry(
+            times=times,
+            dialect=str(body.get("dialect", "beta1")),
+            rank=tuple(map(str, body.get("rank", ("time",)))),
+            hbm_bytes=moved,
+            least_bytes=_positive(body, "least_bytes"),
+            **words,
+        )
         good = (
             body["schema"] == SCHEMA
             and body["schema_version"] == 1
             and entry.kind in KINDS
             and entry.dialect in DIALECTS
+            and bool(entry.rank)
+            and {*entry.rank} <= {*QUANTITIES}
+            and (not moved or set(moved) == set(times))
         )
     except (LookupError, TypeError, ValueError, AttributeError):
         raise Refused("not an entry of this version") from None
-    if not good or not times or not all(0 < us < math.inf for us in times.values()):
+    if not good or not times:
         raise Refused("not an entry of this version")
     return entry
 

@@ -32,7 +32,7 @@ from filelock import FileLock, Timeout
 import nkisim
 
 from ..cli import known_labs
-from ..grade import intake, memory, sandbox, staff
+from ..grade import memory, sandbox, staff, submissions
 from ..grade.plan import Graded, digest, load_plan
 from ..grade.run import Task, grade_one, keep_pages, seed_of, write_json
 from ..spec import SpecError
@@ -218,7 +218,7 @@ class Contest:
             else:
                 (folder / lab.kernels.name).write_bytes(body)
                 source = "s"
-            found = intake.take(
+            found = submissions.take(
                 {"student": student, "source": source},
                 Path(scratch),
                 lab.name,
@@ -545,7 +545,8 @@ def serve(args: argparse.Namespace) -> int:
             f"another live server works on {args.data}: two would judge the same "
             "submissions. Stop it, or give another --data"
         ) from None
-    graded = load_plan(load([args.lab])[0].folder).speaking(args.dialect)
+    graded = load_plan(load([args.lab])[0].folder)
+    graded = graded.speaking(args.dialect or graded.lab.dialect)
     sandbox.keep_from(kind, graded.lab.folder)
     keep_lab(args.data, graded)
     _descriptors()

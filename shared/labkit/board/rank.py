@@ -1,4 +1,6 @@
-"""Ranks: the geometric mean, over the fleet, of how much faster than the reference.
+"""Ranks: the geometric mean, over the fleet, of how much less a kernel takes than the reference.
+
+Less time, or less time and fewer bytes of HBM, as the lab's contest says (`spec.Contest`).
 
 Predicted and measured times, backends, generations and versions of SDK or simulator are ranked
 in separate tables, because their numbers do not compare. So are the two dialects, unless the course
@@ -8,7 +10,7 @@ ranks them together.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .entries import Entry
@@ -18,15 +20,24 @@ REFERENCE = "reference"
 
 @dataclass(frozen=True)
 class Standing:
-    """A line of a table: rank (equal speeds share it), the best entry, all speeds in time."""
+    """A line of a table: rank (equal scores share it), the best entry, all scores in time.
+
+    `speed`, `fewer`: how many times less time and fewer bytes than the reference; `mean_us`,
+    `mean_bytes`: geometric means over the cases; `over_least`: bytes as a multiple of those that
+    every right kernel has to move. None where entries do not say the bytes.
+    """
 
     rank: int
     name: str
-    speed: float  # 1.0: as fast as the reference
+    score: float  # 1.0: as good as the reference
+    speed: float
     mean_us: float
     entries: int
     history: tuple[float, ...]
     best: Entry
+    fewer: float | None = None
+    mean_bytes: float | None = None
+    over_least: float | None = None
 
 
 @dataclass(frozen=True)
@@ -42,17 +53,48 @@ class Table:
     cases: tuple[str, ...]
     standings: tuple[Standing, ...]
     left_out: tuple[str, ...]
+    ranks_on: tuple[str, ...] = ("time",)
+
+    @property
+    def on_bytes(self) -> bool:
+        """Return whether bytes count."""
+        return "bytes" in self.ranks_on
+
+    @property
+    def rule(self) -> str:
+        """Return how it is ranked, in words."""
+        if self.ranks_on == ("time",):
+            return "Ranked on time: how many times as fast as the reference (geometric mean)."
+        if self.ranks_on == ("bytes",):
+            return "Ranked on bytes: how many times fewer than the reference (geometric mean)."
+        return (
+            "Ranked on time and bytes: the score is the geometric mean of how many times as fast "
+            "as the reference and how many times fewer bytes. Half of the bytes count as much as "
+            "half of the time."
+        )
 
 
-def speed_of(entry: Entry, reference: Entry) -> float | None:
-    """Return the geometric mean of reference / entry over the reference's cases; None if any lacks.
+def _less(mine: Mapping[str, float], reference: Mapping[str, float]) -> float | None:
+    """Return the geometric mean of reference / mine over the reference's cases; None if any lacks.
 
     Rounded to four digits: what is closer than that is a tie.
     """
-    if set(reference.times) - set(entry.times):
+    if not reference or set(reference) - set(mine):
         return None
-    logs = [math.log(us / entry.times[case]) for case, us in sorted(reference.times.items())]
+    logs = [math.log(n / mine[case]) for case, n in sorted(reference.items())]
     return round(math.exp(sum(logs) / len(logs)), 4)
+
+
+def _numbers(entry: Entry, quantity: str) -> Mapping[str, float]:
+    return entry.times if quantity == "time" else entry.hbm_bytes
+
+
+def score_of(entry: Entry, reference: Entry) -> float | None:
+    """Return how much less than the reference an entry takes of what the reference's contest ranks
+    on; None where a case or a quantity lacks."""
+    parts = [_less(_numbers(entry, q), _numbers(reference, q)) for q in reference.rank]
+    logs = [math.log(part) for part in parts if part]
+    return round(math.exp(sum(logs) / len(logs)), 4) if len(logs) == len(parts) else None
 
 
 Key = tuple[str, str, str, str, str, str]
@@ -68,10 +110,10 @@ def tables(entries: Iterable[Entry], together: bool = False) -> list[Table]:
         dialect = "" if together else e.dialect
         groups.setdefault((e.lab, e.kind, e.backend, e.version, e.target, dialect), []).append(e)
     found = []
-    for key, mine in sorted(groups.items()):
-        references = sorted((e for e in mine if e.name == REFERENCE), key=lambda e: e.at)
+    for key, members in sorted(groups.items()):
+        references = sorted((e for e in members if e.name == REFERENCE), key=lambda e: e.at)
         if references:
-            found.append(_table(key, mine, references[-1]))
+            found.append(_table(key, members, references[-1]))
         else:
             found.append(
                 Table(
@@ -81,7 +123,7 @@ def tables(entries: Iterable[Entry], together: bool = False) -> list[Table]:
                     tuple(
                         sorted(
                             f"{name}: there is no entry of the reference to compare with"
-                            for name in {e.name for e in mine}
+                            for name in {e.name for e in members}
                         )
                     ),
                 )
@@ -90,41 +132,71 @@ def tables(entries: Iterable[Entry], together: bool = False) -> list[Table]:
 
 
 def _table(key: Key, entries: list[Entry], reference: Entry) -> Table:
-    speeds: dict[str, list[tuple[str, float, Entry]]] = {}
+    scores: dict[str, list[tuple[str, float, Entry]]] = {}
     left_out = set()
     for e in entries:
-        speed = speed_of(e, reference)
-        if speed is None:
+        score = score_of(e, reference)
+        if score is not None:
+            scores.setdefault(e.name, []).append((e.at, score, e))
+        elif set(reference.times) - set(e.times):
             left_out.add(f"{e.name}: not all cases are right and timed")
         else:
-            speeds.setdefault(e.name, []).append((e.at, speed, e))
+            left_out.add(
+                f"{e.name}: its entry does not say the bytes, which count here; judge it and sign "
+                "it again"
+            )
     lines = []
-    for name, mine in speeds.items():
-        mine.sort(key=lambda m: m[0])
-        best = max(mine, key=lambda m: (m[1], m[0]))
-        us = [best[2].times[c] for c in reference.times]
-        mean = math.exp(sum(map(math.log, us)) / len(us))
-        lines.append((best[1], name, mean, len(mine), tuple(m[1] for m in mine), best[2]))
+    for name, known in scores.items():
+        known.sort(key=lambda m: m[0])
+        best = max(known, key=lambda m: (m[1], m[0]))
+        lines.append((best[1], name, tuple(m[1] for m in known), best[2]))
     lines.sort(key=lambda line: (-line[0], line[1]))
     standings: list[Standing] = []
-    for place, (speed, name, mean, count, history, entry) in enumerate(lines, 1):
-        tied = standings and standings[-1].speed == speed
-        standings.append(
-            Standing(
-                standings[-1].rank if tied else place,
-                name,
-                speed,
-                round(mean, 2),
-                count,
-                history,
-                entry,
-            )
-        )
-    return Table(*key, tuple(sorted(reference.times)), tuple(standings), tuple(sorted(left_out)))
+    for place, (score, name, history, entry) in enumerate(lines, 1):
+        tied = standings and standings[-1].score == score
+        rank = standings[-1].rank if tied else place
+        standings.append(_standing(rank, name, score, history, entry, reference))
+    return Table(
+        *key,
+        tuple(sorted(reference.times)),
+        tuple(standings),
+        tuple(sorted(left_out)),
+        reference.rank,
+    )
+
+
+def _standing(
+    rank: int, name: str, score: float, history: tuple[float, ...], entry: Entry, reference: Entry
+) -> Standing:
+    moved, least = entry.hbm_bytes, entry.least_bytes
+    cases = list(reference.times)
+    speed, mean_us = _less(entry.times, reference.times), _mean(entry.times, cases)
+    mean_bytes, mean_least = _mean(moved, cases), _mean(least, cases)
+    assert speed is not None and mean_us is not None  # who has a score has all times
+    return Standing(
+        rank,
+        name,
+        score,
+        speed,
+        round(mean_us, 2),
+        len(history),
+        history,
+        entry,
+        _less(moved, reference.hbm_bytes),
+        mean_bytes,
+        mean_bytes / mean_least if mean_bytes and mean_least else None,
+    )
+
+
+def _mean(numbers: Mapping[str, float], cases: Sequence[str]) -> float | None:
+    """Return the geometric mean over some cases; None if any lacks."""
+    if not set(cases) <= set(numbers):
+        return None
+    return math.exp(sum(math.log(numbers[c]) for c in cases) / len(cases))
 
 
 def sparkline(history: Sequence[float], width: int = 80, height: int = 20) -> str:
-    """Return the points of a polyline of speeds in time; a single one is a flat line."""
+    """Return the points of a polyline of scores in time; a single one is a flat line."""
     values = [history[0], *history] if len(history) == 1 else list(history)
     low, high = min(values), max(values)
     span = high - low or 1.0

@@ -14,13 +14,14 @@ from rich.table import Table
 
 from ..cli import (
     RESULTS,
-    add_case_limit,
     add_language_flags,
-    in_dialect_of,
+    add_timeout,
+    choose_course,
     known_labs,
     note_latency,
     run_cases,
     seed,
+    targets_of,
 )
 from ..dialect import default_dialect
 from ..evaluate import PASSED, Outcome, exit_code
@@ -67,7 +68,18 @@ def latency_table(outcomes: Sequence[tuple[str, Outcome]], kind: str) -> Table:
     return table
 
 
-def _parser(name: str, text: str, names: Sequence[str]) -> argparse.ArgumentParser:
+def benchmark_parser() -> argparse.ArgumentParser:
+    """Return the parser of benchmark."""
+    return _parser("benchmark", benchmark.__doc__)
+
+
+def profile_parser() -> argparse.ArgumentParser:
+    """Return the parser of profile."""
+    return _parser("profile", profile.__doc__)
+
+
+def _parser(name: str, text: str | None) -> argparse.ArgumentParser:
+    names, _ = known_labs()
     parser = argparse.ArgumentParser(prog=f"labkit {name}", description=text)
     parser.add_argument(
         "labs", nargs="*", metavar="LAB", help=f"labs to run (default: all of {', '.join(names)})"
@@ -95,28 +107,37 @@ def _parser(name: str, text: str, names: Sequence[str]) -> argparse.ArgumentPars
     )
     parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
     add_language_flags(parser, *default_dialect())
-    add_case_limit(parser)
+    parser.set_defaults(dialect=None)  # each lab's own
+    add_timeout(parser)
     add_host_flags(parser)
     return parser
 
 
-def _run(name: str, text: str, argv: Sequence[str] | None, folder: Path | None) -> int:
+def _run(args: argparse.Namespace, folder: Path | None) -> int:
     """Time the fleets; with `folder`, save a profile of each case there."""
-    names, load = known_labs()
-    args = _parser(name, text, names).parse_args(argv)
+    _, load = known_labs()
+    if folder:
+        folder.mkdir(exist_ok=True)
     args.backend = args.backend or ("hw" if has_neuron_devices() else "sim")
     args.simulate = args.backend == "sim"
     console = terminal()
-    labs = [in_dialect_of(lab, args) for lab in load(args.labs)]
+    labs = load(args.labs)
+    choose_course(args)
+    default, _ = default_dialect()
+    labs = [
+        lab.speaking(args.dialect or (default if default in lab.dialects else lab.dialect))
+        for lab in labs
+        if args.labs or args.dialect in (None, *lab.dialects)
+    ]
     everything: list[tuple[str, Outcome]] = []
     fleet = "full" if args.full or args.case else "quick"
     for lab in labs:
-        for target in args.target or FLEET_TARGETS:
+        for target in targets_of(lab, args):
             runs = [
                 (case, target)
                 for case in lab.cases
                 if fleet in case.fleets
-                and target in case.targets
+                and lab.runs(case, target)
                 and not isinstance(case.expect, MustRaise)
                 and not (folder and isinstance(case.expect, MustFailNumerically))
                 and (not args.case or case.name in args.case)
@@ -155,10 +176,9 @@ def _run(name: str, text: str, argv: Sequence[str] | None, folder: Path | None) 
 
 def benchmark(argv: Sequence[str] | None = None) -> int:
     """Time the labs' fleets: measured on a Neuron machine, elsewhere predicted."""
-    return _run("benchmark", benchmark.__doc__ or "", argv, None)
+    return _run(benchmark_parser().parse_args(argv), None)
 
 
 def profile(argv: Sequence[str] | None = None) -> int:
     """Profile the labs' fleets: a page and a trace for each case (NEFF and NTFF on the chip)."""
-    PROFILES.mkdir(exist_ok=True)
-    return _run("profile", profile.__doc__ or "", argv, PROFILES)
+    return _run(profile_parser().parse_args(argv), PROFILES)

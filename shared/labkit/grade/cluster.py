@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..spec import SpecError
-from . import intake
+from . import submissions
 
 JOBS = 8  # of Slurm at a time, by default
 #: what a job asks for where the site's settings say nothing: a judge at its limit (8 GiB with
@@ -154,7 +154,7 @@ def on_cluster(
         futures, task_of = [], {}
         for task in tasks:
             # pure=False: the same code handed in twice is judged twice
-            name = f"grade-{task['key'][:16]}-{intake.safe_id(task['student'])}"
+            name = f"grade-{task['key'][:16]}-{submissions.safe_id(task['student'])}"
             futures.append(client.submit(judge, task, retries=3, pure=False, key=name))
             task_of[name] = task
         for future in as_completed(futures):

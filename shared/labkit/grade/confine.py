@@ -165,7 +165,10 @@ def filter_calls() -> bool:
         return int(
             prctl(
                 what,
-                *(ctypes.c_ulong(x) if isinstance(x, int) else x for x in (*more, 0, 0, 0, 0)[:4]),
+                *(
+                    ctypes.c_ulong(argument) if isinstance(argument, int) else argument
+                    for argument in (*more, 0, 0, 0, 0)[:4]
+                ),
             )
         )
 

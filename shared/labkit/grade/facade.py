@@ -88,45 +88,45 @@ class Facade:
                 here[key] = entry
         self.modules[name] = here
 
-    def _entry(self, path: str, x: Any) -> list[Any] | None:
+    def _entry(self, path: str, obj: Any) -> list[Any] | None:
         """Return (kind, path, value) of a name, None if it is not for kernels."""
-        if id(x) in self.paths and not isinstance(x, (int, float, str)):
-            path = self.paths[id(x)]  # nl.sbuf is one thing under all its names
-        if isinstance(x, np.dtype):
-            return ["dtype", path, x.name]
-        if isinstance(x, type):
-            return self._class(path, x)
-        if isinstance(x, enum.Enum):
-            return self._keep("constant", path, x)
-        if isinstance(x, (bool, int, float, str)):
-            if isinstance(x, str):
-                x = str(x)  # a data type of `import nki`, which is its name
-            return ["value", path, x] if type(x) in (bool, int, float, str) else None
-        if isinstance(x, types.FunctionType):
-            home = (x.__module__ or "") + "."
-            return self._keep("function", path, x) if home.startswith(_HOMES) else None
+        if id(obj) in self.paths and not isinstance(obj, (int, float, str)):
+            path = self.paths[id(obj)]  # nl.sbuf is one thing under all its names
+        if isinstance(obj, np.dtype):
+            return ["dtype", path, obj.name]
+        if isinstance(obj, type):
+            return self._class(path, obj)
+        if isinstance(obj, enum.Enum):
+            return self._keep("constant", path, obj)
+        if isinstance(obj, (bool, int, float, str)):
+            if isinstance(obj, str):
+                obj = str(obj)  # a data type of `import nki`, which is its name
+            return ["value", path, obj] if type(obj) in (bool, int, float, str) else None
+        if isinstance(obj, types.FunctionType):
+            home = (obj.__module__ or "") + "."
+            return self._keep("function", path, obj) if home.startswith(_HOMES) else None
         if (
-            isinstance(x, types.ModuleType)
-            or callable(x)
-            and not type(x).__module__.startswith("nkisim")
+            isinstance(obj, types.ModuleType)
+            or callable(obj)
+            and not type(obj).__module__.startswith("nkisim")
         ):
             return None
-        if type(x).__module__.startswith("nkisim."):
-            return self._keep("constant", path, x)
+        if type(obj).__module__.startswith("nkisim."):
+            return self._keep("constant", path, obj)
         return None
 
-    def _class(self, path: str, x: type) -> list[Any] | None:
-        if issubclass(x, np.generic):
-            return ["type", path, np.dtype(x).name]
-        if issubclass(x, enum.Enum):
-            members = {m.name: int(m.value) if isinstance(m.value, int) else None for m in x}
-            for member in x:
+    def _class(self, path: str, cls: type) -> list[Any] | None:
+        if issubclass(cls, np.generic):
+            return ["type", path, np.dtype(cls).name]
+        if issubclass(cls, enum.Enum):
+            members = {m.name: int(m.value) if isinstance(m.value, int) else None for m in cls}
+            for member in cls:
                 self._keep("constant", f"{path}.{member.name}", member)
             return ["enum", path, members]
-        ours = x.__module__.startswith("nkisim.language.") or x.__name__ in ("ParDim", "finfo")
-        return self._keep("constant", path, x) if ours else None
+        ours = cls.__module__.startswith("nkisim.language.") or cls.__name__ in ("ParDim", "finfo")
+        return self._keep("constant", path, cls) if ours else None
 
-    def _keep(self, kind: str, path: str, x: Any) -> list[Any]:
-        self.objects.setdefault(path, x)
-        self.paths.setdefault(id(x), path)
+    def _keep(self, kind: str, path: str, obj: Any) -> list[Any]:
+        self.objects.setdefault(path, obj)
+        self.paths.setdefault(id(obj), path)
         return [kind, path, None]

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..spec import SpecError
 from ..tables import read_table
-from .intake import NOTHING
+from .submissions import NOTHING
 
 STAFF = "staff"
 

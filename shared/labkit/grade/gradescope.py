@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from ..cli import positive
-from ..dialect import DIALECTS, KERNELS
-from ..spec import SpecError
-from . import intake, memory, sandbox
+from ..dialect import DIALECTS, dialect_of
+from ..spec import SpecError, hbm_bytes
+from . import memory, sandbox, submissions
 from .plan import digest, load_plan
 from .run import grade_one, seed_from, write_json
 
@@ -117,20 +117,42 @@ def results(verdict: dict[str, Any]) -> dict[str, Any]:
             "flags": [*verdict["flags"], *_review_flags(verdict)],
         },
     }
+    if verdict["points"] == verdict["of"] and (lines := _leaderboard(verdict)):
+        document["leaderboard"] = [*lines, {"name": "points", "value": verdict["points"]}]
+    return document
+
+
+def _leaderboard(verdict: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the columns of the leaderboard, the one that is ranked first; [] without times."""
     timed = [
         c
         for c in verdict["cases"]
-        if c["status"] == "passed" and c["latency_us"] and not c["hidden"]
+        if c["status"] == "passed" and c["latency_us"] and c.get("contest", not c["hidden"])
     ]
-    judged = [c for c in timed if c["threshold_us"]]  # where a lab has thresholds: of those
-    times = [c["latency_us"] for c in judged or timed]
-    if times and verdict["points"] == verdict["of"]:
-        mean = math.exp(sum(map(math.log, times)) / len(times))
-        document["leaderboard"] = [
-            {"name": "predicted us (geometric mean)", "value": round(mean, 2), "order": "asc"},
-            {"name": "points", "value": verdict["points"]},
-        ]
-    return document
+    judged = [c for c in timed if c["threshold_us"]] or timed  # where a lab has thresholds
+    moved = [hbm_bytes(c) or math.nan for c in judged]
+    if not judged:
+        return []
+    means = {"time": _mean([c["latency_us"] for c in judged]), "bytes": _mean(moved) / 1e6}
+    columns = {
+        "predicted us (geometric mean)": means["time"],
+        "MB of HBM (geometric mean)": means["bytes"],
+    }
+    rank = verdict.get("rank", ["time"])
+    if len(rank) > 1:  # the order of scores, which are relative to a reference
+        columns = {"mean of us and MB (geometric)": _mean([means[q] for q in rank]), **columns}
+    elif rank == ["bytes"]:
+        columns = dict(reversed(columns.items()))
+    return [
+        {"name": name, "value": round(value, 3), "order": "asc"}
+        for name, value in columns.items()
+        if not math.isnan(value)
+    ]
+
+
+def _mean(values: list[float]) -> float:
+    """Return the geometric mean of numbers above 0, NaN if one is."""
+    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def _review_flags(verdict: dict[str, Any]) -> list[dict[str, Any]]:
@@ -209,26 +231,31 @@ def check(document: Any) -> list[str]:
     return wrong
 
 
-def _is_number(x: Any) -> bool:
-    return isinstance(x, (int, float)) and not isinstance(x, bool) and math.isfinite(x)
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def autograde(argv: Sequence[str] | None = None) -> int:
-    """Judge the submission of an autograder's folder and write its results/results.json."""
+def autograde_parser() -> argparse.ArgumentParser:
+    """Return the parser of autograde."""
     parser = argparse.ArgumentParser(prog="labkit autograde", description=autograde.__doc__)
     parser.add_argument("root", type=Path, help="the folder with source, submission and results")
     parser.add_argument("--lab", required=True)
     parser.add_argument("--kernels", default="kernels")
     parser.add_argument("--minutes", type=positive, default=MINUTES)
-    args = parser.parse_args(argv)
+    return parser
+
+
+def autograde(argv: Sequence[str] | None = None) -> int:
+    """Judge the submission of an autograder's folder and write its results/results.json."""
+    args = autograde_parser().parse_args(argv)
     source, root = args.root / "source", args.root
     folder = source / "labs" / args.lab
     secret = (source / "secret").read_text()
     kind = "bubblewrap" if not sandbox.probe() else sandbox.choose("user")
-    graded = load_plan(folder)
+    graded = load_plan(folder).speaking(dialect_of(args.kernels))
     seed = seed_from(secret + args.lab)
     with tempfile.TemporaryDirectory() as scratch:
-        found = intake.take(
+        found = submissions.take(
             {"student": "submission", "source": "submission"},
             root,
             args.lab,
@@ -278,25 +305,22 @@ def limits(total_s: float, minutes: int) -> dict[str, float]:
 
 def describe_limit(total_s: float, minutes: int) -> str:
     """Return in words how a plan goes with a time limit."""
-    mine = limits(total_s, minutes)["total_s"]
-    return f"a submission may take {mine:.0f} s of it" + (
+    allowed_s = limits(total_s, minutes)["total_s"]
+    return f"a submission may take {allowed_s:.0f} s of it" + (
         f", less than the {total_s:.0f} s of the plan (--minutes for more)"
-        if mine < total_s
+        if allowed_s < total_s
         else ""
     )
 
 
-def gradescope(argv: Sequence[str] | None = None) -> int:
-    """Build the autograder's archive of a lab, to be uploaded to Gradescope."""
-    from ..starter.export import build_wheel
-
+def gradescope_parser() -> argparse.ArgumentParser:
+    """Return the parser of gradescope."""
     parser = argparse.ArgumentParser(prog="nox -s gradescope --", description=gradescope.__doc__)
     parser.add_argument("--lab", required=True, metavar="NAME")
     parser.add_argument(
         "--dialect",
         choices=DIALECTS,
-        default="beta1",
-        help="of the kernels that are graded (default: %(default)s)",
+        help="of the kernels that are graded (default: the first that the lab has)",
     )
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="default: dist/autograder-NAME.zip"
@@ -309,10 +333,19 @@ def gradescope(argv: Sequence[str] | None = None) -> int:
         help="the assignment's time limit on Gradescope (default: %(default)s); a "
         "submission is stopped before it",
     )
-    args = parser.parse_args(argv)
+    return parser
+
+
+def gradescope(argv: Sequence[str] | None = None) -> int:
+    """Build the autograder's archive of a lab, to be uploaded to Gradescope."""
+    from ..starter.export import build_wheel
+
+    args = gradescope_parser().parse_args(argv)
     root = Path(__file__).resolve().parents[3]
     if not (root / "labs" / args.lab / "spec.py").is_file():
         raise SpecError(f"there is no lab {args.lab!r} in the staff's repository")
+    graded = load_plan(root / "labs" / args.lab)
+    graded = graded.speaking(args.dialect or graded.lab.dialect)
     out = args.out or Path("dist") / f"autograder-{args.lab}.zip"
     with tempfile.TemporaryDirectory(prefix="labkit-wheel-") as scratch:
         data = build_archive(
@@ -320,7 +353,7 @@ def gradescope(argv: Sequence[str] | None = None) -> int:
             args.lab,
             build_wheel(root, Path(scratch)),
             secrets.token_hex(16),
-            Path(KERNELS[args.dialect]).stem,
+            graded.lab.kernels.stem,
             args.minutes,
         )
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -330,6 +363,6 @@ def gradescope(argv: Sequence[str] | None = None) -> int:
     print(
         f"{out}: upload it as the autograder of {args.lab}. It holds hidden cases and a secret: "
         f"keep it as you keep an exam. Set its time limit to {args.minutes} minutes or more: "
-        f"{describe_limit(load_plan(root / 'labs' / args.lab).plan.total_s, args.minutes)}"
+        f"{describe_limit(graded.plan.total_s, args.minutes)}"
     )
     return 0

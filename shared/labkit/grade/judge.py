@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ import nkisim
 
 from ..dialect import PACKAGE, dialect_of
 from ..evaluate import PASSED, Outcome, References, judge, score
-from ..inputs import make_inputs
+from ..inputs import dtype_of, make_inputs
 from ..load import load_module
 from ..run import child
 from ..run.backends import check_cores, in_another_order, one_core
@@ -61,11 +61,14 @@ class Cached(References):
             if not path.exists():
                 expected = super().of(case)
                 arrays = {}
-                for i, x in enumerate(expected):
-                    if isinstance(x, AnyArgmax):
-                        arrays[f"{i}-argmax-{x.accumulate}"] = np.asarray(x.scores)
-                    else:
-                        arrays[f"{i}-array-0"] = np.asarray(x)
+                for i, output in enumerate(expected):
+                    if isinstance(output, AnyArgmax):
+                        arrays[f"{i}-argmax-{output.accumulate}"] = np.asarray(output.scores)
+                    else:  # a file knows no bfloat16: its bits go there, and its name
+                        array = np.asarray(output)
+                        new = array.dtype.isbuiltin == 2
+                        bits = array.view(f"u{array.itemsize}") if new else array
+                        arrays[f"{i}-array-{array.dtype.name}"] = bits
                 part = path.with_suffix(".part.npz")
                 np.savez(part, **arrays)  # type: ignore[arg-type]
                 os.replace(part, path)
@@ -73,7 +76,7 @@ class Cached(References):
             found = [(*name.split("-"), file[name]) for name in file.files]
         found.sort(key=lambda entry: int(entry[0]))
         return tuple(
-            AnyArgmax(array, int(more)) if kind == "argmax" else array
+            AnyArgmax(array, int(more)) if kind == "argmax" else array.view(dtype_of(more))
             for _, kind, more, array in found
         )
 
@@ -139,7 +142,7 @@ class Bench:
             return {"error": _error("crash", "the time for this submission was used up before")}
         loading = self.session is None
         try:
-            self._watch(self.graded.plan.timeout_s + 30)
+            self._limit_time(self.graded.plan.timeout_s + 30)
             session = self.start()
             loading = False
             self._deadline()
@@ -162,14 +165,14 @@ class Bench:
             reply = child.describe(error, self.folder / f"{self.job['kernels']}.py")
             reply.setdefault("name", "")
         finally:
-            self._watch(0)
+            self._limit_time(0)
         if loading:
             self.stop()
             self.broken = reply
         return {"error": reply}
 
     @staticmethod
-    def _watch(seconds: float) -> None:
+    def _limit_time(seconds: float) -> None:
         """End a request that keeps the simulator busy for so long; 0 switches it off."""
         if hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread():
 
@@ -194,7 +197,7 @@ class Bench:
             return session.serve()
 
         keywords = {**case.kwargs, **case.kernel_kwargs}
-        kernel = _function(case.kernel, len(case.inputs), list(keywords), run_there)
+        kernel = function_of(case.kernel, len(case.inputs), list(keywords), run_there)
         kernel.nki_options = tuple(o for o in options if isinstance(o, str))
         launched: Callable[..., Any] = importlib.import_module(self.package).jit(kernel)
         if grid is not None:
@@ -254,12 +257,20 @@ class Bench:
         return what
 
 
-def _function(name: str, inputs: int, keywords: list[str], run: Callable[..., Any]) -> Any:
+def function_of(
+    name: str,
+    inputs: int,
+    keywords: list[str],
+    run: Callable[..., Any],
+    names: Sequence[str] = (),
+) -> Any:
     """Return a function with named parameters, as a kernel has, that calls run(args, kwargs).
 
-    Names are those of the lab's cases; no word of it is the student's.
+    Names are those of the lab's cases, no word of it is the student's; or `names`: identifiers.
     """
-    first = ", ".join(f"input{i}" for i in range(inputs))
+    if len(names) < inputs or {"run", "dict", *keywords} & {*names[:inputs]}:
+        names = [f"input{i}" for i in range(inputs)]
+    first = ", ".join(names[:inputs])
     rest = "".join(f", {k}" for k in keywords)
     named = ", ".join(f"{k}={k}" for k in keywords)
     scope: dict[str, Any] = {"run": run}
@@ -272,7 +283,14 @@ def _error(kind: str, text: str) -> dict[str, Any]:
     return {"kind": kind, "id": "", "name": "", "text": text}
 
 
-def record(outcome: Outcome, secret: bool) -> dict[str, Any]:
+def ranked_cases(graded: Graded) -> frozenset[str]:
+    """Return the names of the cases that count in the contest: see `spec.Contest`."""
+    shown = {case.name: case for case, _ in graded.runs if case.name not in graded.secret}
+    fleet = frozenset(n for n, case in shown.items() if graded.lab.contest.fleet in case.fleets)
+    return fleet or frozenset(shown)
+
+
+def record(outcome: Outcome, secret: bool, ranked: bool) -> dict[str, Any]:
     """Return what a verdict keeps of a case; nothing of a hidden one that its kernel could say.
 
     A kernel that sees a hidden shape can choose how to fail: by which rule, on how many elements,
@@ -294,6 +312,9 @@ def record(outcome: Outcome, secret: bool) -> dict[str, Any]:
         "bound": outcome.stats.get("bound"),
         "dma_transfers": outcome.stats.get("dma_transfers"),
         "hbm_read_bytes": outcome.stats.get("hbm_read_bytes"),
+        "hbm_write_bytes": outcome.stats.get("hbm_write_bytes"),
+        "least_bytes": outcome.stats.get("least_bytes"),
+        "contest": ranked,
         "findings": [f for f in outcome.findings if f["severity"] != "note"][:10],
     }
     if secret:
@@ -303,7 +324,7 @@ def record(outcome: Outcome, secret: bool) -> dict[str, Any]:
             if outcome.status == PASSED
             else error.get("id") or (outcome.text if outcome.comparisons else "")
         )
-        entry |= {"detail": "", "findings": [], "threshold_us": None}
+        entry |= {"detail": "", "findings": [], "threshold_us": None, "least_bytes": None}
         if error:
             entry["text"] = "the kernel does not run to its end on a hidden case"
         else:
@@ -315,7 +336,8 @@ def record(outcome: Outcome, secret: bool) -> dict[str, Any]:
 
 def verdict(job: dict[str, Any]) -> dict[str, Any]:
     """Judge a submission and return the verdict, ready for JSON: the same bytes every time."""
-    graded = load_plan(Path(job["lab"]), job.get("full", False))
+    dialect = dialect_of(job["kernels"])
+    graded = load_plan(Path(job["lab"]), job.get("full", False)).speaking(dialect)
     lab = graded.lab
     cache = Path(job["references"]) if job.get("references") else None
     references = Cached(lab.folder / "reference.py", job["seed"], cache)
@@ -324,7 +346,7 @@ def verdict(job: dict[str, Any]) -> dict[str, Any]:
         bench.files,
         f"{job['kernels']}.py",
         sorted({c.kernel for c, _ in graded.runs}),
-        dialect_of(job["kernels"]),
+        dialect,
     )
     outcomes, notes = [], ReviewNotes(job.get("staff_us") or {})
     try:
@@ -346,8 +368,8 @@ def verdict(job: dict[str, Any]) -> dict[str, Any]:
             outcomes.append(outcome)
     finally:
         bench.stop()
-    secret = graded.secret
-    shown = [record(o, o.case.name in secret) for o in outcomes]
+    secret, ranked = graded.secret, ranked_cases(graded)
+    shown = [record(o, o.case.name in secret, o.case.name in ranked) for o in outcomes]
     texts = {(e["case"], e["target"]): e["text"] for e in shown}
     lines = []
     scored = score(lab, outcomes)
@@ -382,12 +404,13 @@ def verdict(job: dict[str, Any]) -> dict[str, Any]:
             "schema": "trainium-labs/verdict",
             "schema_version": 1,
             "lab": lab.name,
-            "dialect": dialect_of(job["kernels"]),
+            "dialect": dialect,
             "key": job["key"],
             "submission_sha256": job["submission_sha256"],
             "nkisim": nkisim.__version__,
             "backend": "sim",
             "latency_kind": "predicted",
+            "rank": list(lab.contest.rank),
             "points": round(total, 6),
             "of": round(graded.points, 6),
             "lines": lines,
@@ -400,16 +423,16 @@ def verdict(job: dict[str, Any]) -> dict[str, Any]:
     return {**document, "pages": notes.pages}
 
 
-def plain(x: Any) -> Any:
+def plain(data: Any) -> Any:
     """Return a document whose texts are for any page and any terminal: names that a kernel gives,
     which errors quote, can hold escape codes, halves of characters, marks that turn lines, and be
     as long as a message."""
-    if isinstance(x, str):
-        cut = x if len(x) <= LONGEST_TEXT else x[:LONGEST_TEXT] + " ..."
+    if isinstance(data, str):
+        cut = data if len(data) <= LONGEST_TEXT else data[:LONGEST_TEXT] + " ..."
         return "".join(c if c.isprintable() or c == "\n" else " " for c in cut)
-    if isinstance(x, dict):
-        return {key: plain(value) for key, value in x.items()}
-    return [plain(value) for value in x] if isinstance(x, (list, tuple)) else x
+    if isinstance(data, dict):
+        return {key: plain(value) for key, value in data.items()}
+    return [plain(value) for value in data] if isinstance(data, (list, tuple)) else data
 
 
 def end_with_parent() -> None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
+import nkisim
+
 from ..load import load_lab, load_module
 from ..spec import FLEET_TARGETS, Case, Lab, RubricLine, SpecError
 
@@ -22,14 +24,15 @@ class Plan:
     """What a submission is judged by.
 
     `rubric` names cases of the lab and of `hidden`; only those that it names run. `targets`: the
-    generations that lines without a target are judged on. `timeout_s`: wall time of a case, and
-    `total_s` of all of them together. `memory_gb`: address space of the judge, which holds the
-    tensors of the kernels and their trace.
+    generations that lines without a target are judged on; none: that of the course of the
+    kernels' dialect, trn1 for neuronxcc.nki and trn2 for import nki. `timeout_s`: wall time of a
+    case, and `total_s` of all of them together. `memory_gb`: address space of the judge, which
+    holds the tensors of the kernels and their trace.
     """
 
     rubric: tuple[RubricLine, ...]
     hidden: tuple[Case, ...] = ()
-    targets: tuple[str, ...] = ("trn2",)
+    targets: tuple[str, ...] = ()
     timeout_s: float = 60.0
     total_s: float = 600.0
     memory_gb: int = 4
@@ -48,11 +51,17 @@ class Graded:
         """Return every (case, target) that a line of the rubric needs, each once."""
         wanted: dict[tuple[str, str], None] = {}
         for line in self.lab.rubric:
-            for target in (line.target,) if line.target else self.plan.targets:
+            for target in (line.target,) if line.target else self.targets:
                 for name in line.cases:
-                    if target in self.lab.case(name).targets:
+                    if self.lab.runs(self.lab.case(name), target):
                         wanted[name, target] = None
         return [(self.lab.case(name), target) for name, target in wanted]
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Return the generations that lines without a target are judged on."""
+        own = nkisim.course.OF_DIALECT[self.lab.dialect].target
+        return self.plan.targets or (own,)
 
     @property
     def points(self) -> float:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ..spec import SpecError
-from .intake import is_address, parse_time, safe_id
 from .plan import LatePolicy
+from .submissions import is_address, parse_time, safe_id
 
 NONE = "none"  # --deadline none: there is none
 SHOWN = 20  # names that a message lists

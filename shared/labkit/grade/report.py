@@ -20,9 +20,9 @@ from ..dialect import PACKAGE
 from ..spec import SpecError
 from ..starter.markers import split_file
 from .gradebook import Gradebook
-from .intake import Submission, parse_time
 from .plan import Graded, LatePolicy
 from .similarity import pairs
+from .submissions import Submission, parse_time
 
 PAGES = Path(__file__).with_name("pages")
 SHOWN = 50  # pairs that are alike on the class's page; similar.csv has all
@@ -30,9 +30,9 @@ SHOWN = 50  # pairs that are alike on the class's page; similar.csv has all
 _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 
 
-def number(x: float | None) -> str:
+def number(value: float | None) -> str:
     """Return a number without noise: at most two digits after the point."""
-    return "-" if x is None else f"{round(float(x), 2):,.2f}".rstrip("0").rstrip(".")
+    return "-" if value is None else f"{round(float(value), 2):,.2f}".rstrip("0").rstrip(".")
 
 
 def markdown(text: Any) -> str:
@@ -165,12 +165,12 @@ def write_reports(
     Rows with a reason in `apart` have a report, and a line in apart.csv instead of the gradebooks.
     """
     known = _index(out, submissions)
-    every = [row for id in sorted(known) if (row := _row(out, id, known[id], graded, late))]
-    for row in every:
+    all_rows = [row for id in sorted(known) if (row := _row(out, id, known[id], graded, late))]
+    for row in all_rows:
         row["apart"] = gradebook.apart(row["student"], known[row["id"]])
-    rows = [row for row in every if not row["apart"]]
+    rows = [row for row in all_rows if not row["apart"]]
     pages = environment()
-    for row in every:
+    for row in all_rows:
         shown = {**row, "final": number(row["final"])}
         write(
             out / "reports" / f"{row['id']}.html", pages.get_template("student.html").render(shown)
@@ -181,7 +181,7 @@ def write_reports(
     alike = [
         (share, known[a]["student"], known[b]["student"])
         for share, a, b in pairs(
-            {r["id"]: r["text"] for r in every if r["student"] not in gradebook.staff}, given
+            {r["id"]: r["text"] for r in all_rows if r["student"] not in gradebook.staff}, given
         )
     ]
     texts = [line.text for line in graded.lab.rubric]
@@ -225,7 +225,7 @@ def write_reports(
                 ["name", "why", "points", "problem"],
                 *(
                     [r["student"], r["apart"], r["final"], r["problem"]]
-                    for r in every
+                    for r in all_rows
                     if r["apart"]
                 ),
             ]
@@ -239,13 +239,13 @@ def write_reports(
             package=PACKAGE[graded.lab.dialect],
             rows=rows,
             pairs=alike[:SHOWN],
-            apart=[r for r in every if r["apart"]],
+            apart=[r for r in all_rows if r["apart"]],
             more=max(0, len(alike) - SHOWN),
             lines=_line_statistics(rows, texts),
             **_statistics(rows, graded.points),
         ),
     )
-    return every
+    return all_rows
 
 
 def canvas(rows: Sequence[dict[str, Any]], graded: Graded) -> str:

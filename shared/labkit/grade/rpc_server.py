@@ -172,7 +172,9 @@ class Session:
     def begin(self) -> None:
         """Drop the state of the previous run: its tensors are not valid in the next one, even if
         the kernel kept them or made them from the same inputs."""
-        self._handles = {k: x for k, x in self._handles.items() if type(x).__name__ in _LASTING}
+        self._handles = {
+            k: handle for k, handle in self._handles.items() if type(handle).__name__ in _LASTING
+        }
         self._errors, self._over, self._depth, self._loops = [], None, 0, 0
 
     # -- bytes -------------------------------------------------------------------------------
@@ -218,94 +220,94 @@ class Session:
             raise Refused("a message that is no JSON") from None
 
     # -- values ------------------------------------------------------------------------------
-    def encode(self, x: Any) -> Any:
+    def encode(self, value: Any) -> Any:
         """Return a value as the student's process may see it: numbers, names, handles."""
-        kind = type(x)
-        if x is None or kind in (bool, int, float, str):
-            return x
-        if isinstance(x, enum.Enum):
-            path = self.facade.paths.get(id(x))
-            return ["C", path] if path else int(x.value)
-        if isinstance(x, str):
-            return str(x)  # a data type of `import nki`
+        kind = type(value)
+        if value is None or kind in (bool, int, float, str):
+            return value
+        if isinstance(value, enum.Enum):
+            path = self.facade.paths.get(id(value))
+            return ["C", path] if path else int(value.value)
+        if isinstance(value, str):
+            return str(value)  # a data type of `import nki`
         if kind is tuple or kind is list:
-            return ["T" if kind is tuple else "L", [self.encode(v) for v in x]]
+            return ["T" if kind is tuple else "L", [self.encode(v) for v in value]]
         if kind is dict:
-            return ["M", [[self.encode(k), self.encode(v)] for k, v in x.items()]]
-        if isinstance(x, np.dtype):
-            return ["D", x.name]
-        if isinstance(x, type) and issubclass(x, np.generic):
-            return ["G", np.dtype(x).name]
+            return ["M", [[self.encode(k), self.encode(v)] for k, v in value.items()]]
+        if isinstance(value, np.dtype):
+            return ["D", value.name]
+        if isinstance(value, type) and issubclass(value, np.generic):
+            return ["G", np.dtype(value).name]
         if kind.__name__ == "int":  # a loop's index, which goes by that name
-            return int(x)
-        if id(x) in self.facade.paths:
-            return ["C", self.facade.paths[id(x)]]
-        self._handles[self._next] = x
+            return int(value)
+        if id(value) in self.facade.paths:
+            return ["C", self.facade.paths[id(value)]]
+        self._handles[self._next] = value
         entry: list[Any] = ["H", self._next, kind.__name__]
         self._next += 1
         if len(self._handles) > 2_000_000:
             raise Refused("more than two million tensors and indices at a time")
         if kind.__name__ in ("Tensor", "BlockTensor"):
             entry[2] = "Tensor"
-            entry += [[int(n) for n in x.shape], x.dtype.name]
+            entry += [[int(n) for n in value.shape], value.dtype.name]
         elif kind.__name__ == "NkiTensor":
-            entry += [[int(n) for n in x.shape]]
+            entry += [[int(n) for n in value.shape]]
         return entry
 
-    def decode(self, x: Any, depth: int = 0) -> Any:
+    def decode(self, value: Any, depth: int = 0) -> Any:
         """Return what the student's process has sent; raise Refused for what cannot be meant."""
-        kind = type(x)
-        if x is None or kind in (bool, float):
-            return x
+        kind = type(value)
+        if value is None or kind in (bool, float):
+            return value
         if kind is int:
-            if x.bit_length() > 64:
+            if value.bit_length() > 64:
                 raise ValueError("an integer of more than 64 bits")
-            return x
+            return value
         if kind is str:
-            if len(x) > MOST_LINES:
+            if len(value) > MOST_LINES:
                 raise ValueError("a text of more than 100,000 characters")
-            return x
-        if kind is not list or not x or depth > DEEPEST:
+            return value
+        if kind is not list or not value or depth > DEEPEST:
             raise Refused("a value that is no value")
         try:
-            return self._tagged(x, depth + 1)
+            return self._tagged(value, depth + 1)
         except (LookupError, TypeError, AttributeError) as error:
             raise Refused(f"a value that is no value ({type(error).__name__})") from None
 
-    def _tagged(self, x: list[Any], depth: int) -> Any:
-        tag = x[0]
+    def _tagged(self, tagged: list[Any], depth: int) -> Any:
+        tag = tagged[0]
         if tag == "H":
-            if x[1] not in self._handles:
+            if tagged[1] not in self._handles:
                 raise Refused(
                     "a tensor of another run, or of none: what a kernel keeps from one "
                     "launch is gone in the next"
                 )
-            return self._handles[x[1]]
+            return self._handles[tagged[1]]
         if tag == "C":
-            return self.facade.objects[x[1]]
-        if tag in ("T", "L", "S", "M") and len(x[1]) > LONGEST:
+            return self.facade.objects[tagged[1]]
+        if tag in ("T", "L", "S", "M") and len(tagged[1]) > LONGEST:
             raise ValueError(f"a collection of more than {LONGEST} items")
         if tag == "T":
-            return tuple(self.decode(v, depth) for v in x[1])
+            return tuple(self.decode(v, depth) for v in tagged[1])
         if tag == "L":
-            return [self.decode(v, depth) for v in x[1]]
+            return [self.decode(v, depth) for v in tagged[1]]
         if tag == "S":
-            return slice(*(self.decode(v, depth) for v in x[1][:3]))
+            return slice(*(self.decode(v, depth) for v in tagged[1][:3]))
         if tag == "M":
-            return {self.decode(k, depth): self.decode(v, depth) for k, v in x[1]}
+            return {self.decode(k, depth): self.decode(v, depth) for k, v in tagged[1]}
         if tag == "E":
             return Ellipsis
         if tag in ("D", "G"):
-            return self._dtype(x[1]) if tag == "D" else self._dtype(x[1]).type
+            return self._dtype(tagged[1]) if tag == "D" else self._dtype(tagged[1]).type
         if tag == "U":
-            ufunc = getattr(np, str(x[1]), None)
+            ufunc = getattr(np, str(tagged[1]), None)
             if not isinstance(ufunc, np.ufunc):
                 raise Refused("not a function of NumPy")
             return ufunc
         if tag == "A":
-            return self._array(*x[1:5])
+            return self._array(*tagged[1:5])
         if tag == "F":
-            number = int(x[1])
+            number = int(tagged[1])
             return lambda *args: self._call_back(number, args)
         raise Refused("a value that is no value")
 
@@ -475,10 +477,13 @@ class Session:
                 raise Refused("a call of what is no function of NKI")
             return self._run(stub, function, given[1], given[2])
         if what == "operator" and len(given) == 2 and given[0] in _OPERATORS:
-            args = [self.decode(x) for x in given[1]] if isinstance(given[1], list) else []
-            if any(type(x).__name__ == "VirtualRegister" for x in args) and given[0] != "getitem":
+            args = [self.decode(item) for item in given[1]] if isinstance(given[1], list) else []
+            if (
+                any(type(item).__name__ == "VirtualRegister" for item in args)
+                and given[0] != "getitem"
+            ):
                 raise TypeError("a register has no value before the kernel runs")
-            if not any(isinstance(x, list) and x[:1] in (["H"], ["C"]) for x in given[1]):
+            if not any(isinstance(item, list) and item[:1] in (["H"], ["C"]) for item in given[1]):
                 raise Refused("an operator without a tensor or an index")
             if given[0] == "repr":
                 return repr(args[0])[:500]
@@ -487,7 +492,7 @@ class Session:
             return self._get(self.decode(given[0]), given[1], stub)
         if what == "method" and len(given) == 4:
             return self._method(stub, *given)
-        if what == "name" and len(given) == 2 and all(type(x) is str for x in given):
+        if what == "name" and len(given) == 2 and all(type(item) is str for item in given):
             return self.facade.find(*given)
         raise Refused("not a request")
 
@@ -500,7 +505,9 @@ class Session:
         ):
             raise Refused("arguments that are none")
         if getattr(function, "__name__", "") in _LOOPS and not all(
-            type(x) is int for x in (*positional, *named.values()) if not callable(x)
+            type(argument) is int
+            for argument in (*positional, *named.values())
+            if not callable(argument)
         ):
             self._loops += 1
             if self._loops > MOST_LOOPS:
@@ -511,15 +518,15 @@ class Session:
                 )
         return stub(function, positional, named)
 
-    def _get(self, x: Any, name: Any, stub: Callable[..., Any]) -> Any:
+    def _get(self, obj: Any, name: Any, stub: Callable[..., Any]) -> Any:
         """Return an attribute that NKI has: a plain value, or the note that it is a function."""
         if not isinstance(name, str) or name.startswith("_"):
             raise Refused("an attribute that NKI does not have")
-        kind = type(x).__name__
-        constant = id(x) in self.facade.paths
+        kind = type(obj).__name__
+        constant = id(obj) in self.facade.paths
         if not constant and name not in _ATTRIBUTES.get(kind, ()):
             raise AttributeError(f"{kind} has no attribute {name!r}")
-        value = stub(getattr, (x, name), {})
+        value = stub(getattr, (obj, name), {})
         if constant and callable(value) and not isinstance(value, type):
             return "(a function)"
         if isinstance(value, np.generic):
@@ -539,16 +546,16 @@ class Session:
         raise AttributeError(f"{kind} has no attribute {name!r}")
 
     def _method(self, stub: Callable[..., Any], target: Any, name: Any, args: Any, kw: Any) -> Any:
-        x = self.decode(target)
-        if name == "" and id(x) in self.facade.paths:  # nl.par_dim(128)
-            return self._run(stub, x, args, kw)
-        tensor = name in _METHODS.get(type(x).__name__, ())
+        obj = self.decode(target)
+        if name == "" and id(obj) in self.facade.paths:  # nl.par_dim(128)
+            return self._run(stub, obj, args, kw)
+        tensor = name in _METHODS.get(type(obj).__name__, ())
         constant = (
-            id(x) in self.facade.paths
+            id(obj) in self.facade.paths
             and isinstance(name, str)
             and not name.startswith("_")
-            and type(x).__module__.startswith("nkisim.language.")
+            and type(obj).__module__.startswith("nkisim.language.")
         )
         if not (tensor or constant):
             raise Refused("a method that NKI does not have")
-        return self._run(stub, getattr(x, name), args, kw)
+        return self._run(stub, getattr(obj, name), args, kw)

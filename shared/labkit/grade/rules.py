@@ -142,12 +142,12 @@ def _refused(job: Mapping[str, Any]) -> dict[str, list[dict[str, object]]]:
     found: dict[str, list[dict[str, object]]] = {}
     for name in job["names"]:
         try:
-            every = [
+            findings = [
                 as_dict(f)
                 for function in functions_behind(text, name)
                 for f in nkisim.refusals(text, job["kernels"], function, job["dialect"])
             ]
-            found[name] = list({json.dumps(f): f for f in every}.values())
+            found[name] = list({json.dumps(f): f for f in findings}.values())
         except (SyntaxError, ValueError):
             break  # the kernels do not run either
         except (RecursionError, MemoryError):

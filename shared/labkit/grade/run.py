@@ -32,7 +32,7 @@ from ..cli import known_labs, positive
 from ..dialect import DIALECTS, dialect_of
 from ..show import progress, terminal
 from ..spec import SpecError
-from . import intake, memory, policy, sandbox, staff
+from . import memory, policy, sandbox, staff, submissions
 from .cluster import JOBS, on_cluster
 from .gradebook import Gradebook
 from .plan import Graded, LatePolicy, digest, load_plan
@@ -204,7 +204,7 @@ def alone(out: Path) -> Iterator[None]:
 
 def make_tasks(
     folder: Path, graded: Graded, out: Path, args: argparse.Namespace
-) -> tuple[list[intake.Submission], list[Task]]:
+) -> tuple[list[submissions.Submission], list[Task]]:
     """Take all submissions in and return them with a task for each that can be judged."""
     lab = graded.lab
     seed = seed_of(out, lab.name)
@@ -232,8 +232,8 @@ def make_tasks(
     key = digest(lab.folder, key, json.dumps(common["staff_us"], sort_keys=True))
     found, tasks = [], []
     for student in sorted(wanted):
-        with tempfile.TemporaryDirectory(prefix="labkit-intake-") as scratch:
-            submission = intake.take(
+        with tempfile.TemporaryDirectory(prefix="labkit-submissions-") as scratch:
+            submission = submissions.take(
                 rows[student],
                 folder,
                 lab.name,
@@ -313,7 +313,9 @@ def known_verdict(path: Path, key: str) -> bool:
         return False
 
 
-def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
+def grade_parser() -> argparse.ArgumentParser:
+    """Return the parser of grade."""
+    names, _ = known_labs()
     parser = argparse.ArgumentParser(prog="nox -s grade --", description=grade.__doc__)
     parser.add_argument(
         "submissions",
@@ -336,8 +338,7 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument(
         "--dialect",
         choices=DIALECTS,
-        default="beta1",
-        help="of the kernels that are graded (default: %(default)s)",
+        help="of the kernels that are graded (default: the first that the lab has)",
     )
     parser.add_argument(
         "--sandbox",
@@ -398,7 +399,7 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
         metavar="HOST[/OWNER]",
         default=[],
         help="whose repositories are cloned, over https or ssh (default: https of "
-        f"{', '.join(intake.HOSTS)})",
+        f"{', '.join(submissions.HOSTS)})",
     )
     parser.add_argument(
         "--local-sources",
@@ -411,16 +412,17 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
 
 def grade(argv: Sequence[str] | None = None) -> int:
     """Grade submissions: verdicts, a report for each student, a summary and a gradebook."""
-    names, load = known_labs()
-    args = _parser(names).parse_args(argv)
-    args.sources = intake.Sources(tuple(args.host), args.local_sources)
+    _, load = known_labs()
+    args = grade_parser().parse_args(argv)
+    args.sources = submissions.Sources(tuple(args.host), args.local_sources)
     args.sandbox = sandbox.choose(args.sandbox)
     environment()  # what reports need is there, before hours go into judging
     console = terminal()
-    graded = load_plan(load([args.lab])[0].folder, args.full).speaking(args.dialect)
+    graded = load_plan(load([args.lab])[0].folder, args.full)
+    graded = graded.speaking(args.dialect or graded.lab.dialect)
     sandbox.keep_from(args.sandbox, graded.lab.folder)
     out = args.out
-    args.rows = intake.find(args.submissions)
+    args.rows = submissions.find(args.submissions)
     args.memory = graded.plan.memory_gb * memory.GIB
     if not args.scheduler:
         args.jobs, args.memory = memory.fit(args.jobs, args.memory, memory.machine())
@@ -437,8 +439,8 @@ def _grade(args: argparse.Namespace, graded: Graded, console: Console) -> int:
     )
     gradebook = Gradebook.of(out, args.roster, args.staff)
     console.print(text, highlight=False, soft_wrap=True, markup=False)
-    submissions, tasks = make_tasks(args.submissions, graded, out, args)
-    by_id = {s.student: s for s in submissions}
+    entries, tasks = make_tasks(args.submissions, graded, out, args)
+    by_id = {s.student: s for s in entries}
     todo = []
     for task in tasks:
         path = out / "verdicts" / f"{by_id[task['student']].id}.json"
@@ -459,8 +461,8 @@ def _grade(args: argparse.Namespace, graded: Graded, console: Console) -> int:
                 keep_pages(out / "looks" / path.stem, verdict.pop("pages", {}))
                 write_json(path, verdict)
             bar.advance(counter)
-    rows = write_reports(out, graded, args.late, submissions, gradebook)
-    unread = sum(bool(s.problem) for s in submissions)
+    rows = write_reports(out, graded, args.late, entries, gradebook)
+    unread = sum(bool(s.problem) for s in entries)
     console.print(
         f"{len(rows)} submissions: {len(todo) - len(failed)} judged now, "
         f"{len(tasks) - len(todo) - unread} before, {unread} could not be read",

@@ -80,73 +80,73 @@ def dtype_of(name):
         return np.dtype(getattr(ml_dtypes, name))
 
 
-def encode(x):
+def encode(value):
     """Return a value as JSON for the pipe; types that JSON lacks become tagged lists."""
-    kind = type(x)
-    if x is None or kind in (bool, int, float, str):
-        return x
-    if isinstance(x, Handle):
-        return ["H", x._nki_id]
-    path = getattr(x, "_nki_path", None)
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str):
+        return value
+    if isinstance(value, Handle):
+        return ["H", value._nki_id]
+    path = getattr(value, "_nki_path", None)
     if path is not None:
         return ["C", path]
-    if kind in (tuple, list) or isinstance(x, tuple):
-        return ["T" if isinstance(x, tuple) else "L", [encode(v) for v in x]]
+    if kind in (tuple, list) or isinstance(value, tuple):
+        return ["T" if isinstance(value, tuple) else "L", [encode(v) for v in value]]
     if kind is dict:
-        return ["M", [[encode(k), encode(v)] for k, v in x.items()]]
+        return ["M", [[encode(k), encode(v)] for k, v in value.items()]]
     if kind is slice:
-        return ["S", [encode(x.start), encode(x.stop), encode(x.step)]]
-    if x is Ellipsis:
+        return ["S", [encode(value.start), encode(value.stop), encode(value.step)]]
+    if value is Ellipsis:
         return ["E"]
     if kind is range:
-        return ["L", list(x)]
+        return ["L", list(value)]
     if "numpy" in sys.modules:
         import numpy as np
 
-        if isinstance(x, np.dtype):
-            return ["D", x.name]
-        if isinstance(x, type) and issubclass(x, np.generic):
-            return ["G", np.dtype(x).name]
-        if isinstance(x, np.ufunc):
-            return ["U", x.__name__]
-        if isinstance(x, (np.ndarray, np.generic)):
-            a = np.ascontiguousarray(x)
+        if isinstance(value, np.dtype):
+            return ["D", value.name]
+        if isinstance(value, type) and issubclass(value, np.generic):
+            return ["G", np.dtype(value).name]
+        if isinstance(value, np.ufunc):
+            return ["U", value.__name__]
+        if isinstance(value, (np.ndarray, np.generic)):
+            a = np.ascontiguousarray(value)
             return [
                 "A",
                 a.dtype.name,
-                list(np.shape(x)),
-                isinstance(x, np.generic),
+                list(np.shape(value)),
+                isinstance(value, np.generic),
                 base64.b64encode(a.tobytes()).decode(),
             ]
-    if isinstance(x, int):
-        return int(x)
-    if isinstance(x, Kernel):
-        x = x.func
-    if callable(x):
-        State.callbacks.append(x)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, Kernel):
+        value = value.func
+    if callable(value):
+        State.callbacks.append(value)
         return ["F", len(State.callbacks) - 1]
     raise TypeError(f"{kind.__name__} cannot be given to an instruction")
 
 
-def decode(x):
+def decode(value):
     """Return what the judge has sent."""
-    if type(x) is not list:
-        return x
-    tag = x[0]
+    if type(value) is not list:
+        return value
+    tag = value[0]
     if tag == "T":
-        return tuple(decode(v) for v in x[1])
+        return tuple(decode(v) for v in value[1])
     if tag == "L":
-        return [decode(v) for v in x[1]]
+        return [decode(v) for v in value[1]]
     if tag == "M":
-        return {decode(k): decode(v) for k, v in x[1]}
+        return {decode(k): decode(v) for k, v in value[1]}
     if tag == "H":
-        return Handle(*x[1:])
+        return Handle(*value[1:])
     if tag == "C":
-        return State.constants[x[1]]
+        return State.constants[value[1]]
     if tag == "D":
-        return dtype_of(x[1])
+        return dtype_of(value[1])
     if tag == "G":
-        return dtype_of(x[1]).type
+        return dtype_of(value[1]).type
     raise ValueError(tag)
 
 
@@ -276,7 +276,7 @@ def _binary(name, swap=False):
     def method(self, other):
         args = (other, self) if swap else (self, other)
         try:
-            return ask("operator", name, [encode(x) for x in args])
+            return ask("operator", name, [encode(operand) for operand in args])
         except TypeError as error:
             if "NotImplemented" in str(error):
                 return NotImplemented
@@ -403,7 +403,7 @@ def build(modules, launchers, options):
     for module, names in modules.items():
         here = types.ModuleType(module)
         here.__path__ = []
-        here.__getattr__ = later(module)
+        here.__getattr__ = ask_for_names(module)
         sys.modules[module] = here
         parent, _, last = module.rpartition(".")
         if parent:
@@ -428,7 +428,7 @@ def build(modules, launchers, options):
             sys.modules[root].tensor = Handle
 
 
-def later(module):
+def ask_for_names(module):
     """Return what asks the judge for a name that its list has not: of an older release, or none."""
 
     def find(name):

@@ -24,15 +24,18 @@ UNKNOWN = 100.0  # %: the model's error where nothing is known about kernels of 
 MOST = 4  # pages of a submission
 
 
+def least_bytes(case: Case, outputs: Any) -> tuple[int, int]:
+    """Return the bytes that have to come from HBM for a case, and those that have to go there."""
+    came = sum(math.prod(t.shape) * dtype_of(t.dtype).itemsize for t in case.inputs) * case.reads
+    arrays = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+    return int(came), int(case.writes * sum(array.nbytes for array in arrays))
+
+
 def floor_us(case: Case, target: str, outputs: Any) -> float:
     """Return the least time that any kernel can take for a case, in microseconds."""
-    came = sum(math.prod(t.shape) * dtype_of(t.dtype).itemsize for t in case.inputs) * case.reads
-    some = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
-    went = sum(x.nbytes for x in some)
     return nkisim.least_us(
         target,
-        int(came),
-        went,
+        *least_bytes(case, outputs),
         flops=case.flops,
         dtype=case.inputs[0].dtype,
         moved=case.accumulate <= 1,
@@ -74,6 +77,18 @@ def review_reason(outcome: Outcome, least: float, staff_us: Mapping[str, float])
     return ""
 
 
+def too_few_bytes(outcome: Outcome) -> str:
+    """Return why the staff should look at the bytes of a case: fewer than it has; "" if not."""
+    stats = outcome.stats
+    moved = stats["hbm_read_bytes"] + stats["hbm_write_bytes"]
+    if moved >= stats["least_bytes"]:
+        return ""
+    return (
+        f"{outcome.case.name} on {outcome.target}: {moved:,} bytes of HBM, and its inputs and "
+        f"outputs have {stats['least_bytes']:,}"
+    )
+
+
 class ReviewNotes:
     """What the staff should look at in a submission: `found`, and the `pages` of profiles by name.
 
@@ -90,8 +105,9 @@ class ReviewNotes:
         if outcome.status != PASSED or not outcome.latency or "outputs" not in reply:
             return
         least = floor_us(outcome.case, outcome.target, reply["outputs"])
+        outcome.stats["least_bytes"] = sum(least_bytes(outcome.case, reply["outputs"]))
         refuse(outcome, least)
-        why = review_reason(outcome, least, self.staff_us)
+        why = review_reason(outcome, least, self.staff_us) or too_few_bytes(outcome)
         if not why:
             return
         page = ""

@@ -29,8 +29,8 @@ def sparkline(values: Sequence[float], bars: str = BARS) -> str:
     return "".join(bars[round((v - low) / span * (len(bars) - 1))] for v in shown)
 
 
-def history(argv: Sequence[str] | None = None) -> int:
-    """Show latencies over time, from the server if one is configured, else from results/."""
+def history_parser() -> argparse.ArgumentParser:
+    """Return the parser of history."""
     parser = argparse.ArgumentParser(prog="labkit history", description=history.__doc__)
     parser.add_argument("labs", nargs="*", metavar="LAB", help="only these labs")
     parser.add_argument("--case", help="only cases whose name contains this")
@@ -39,7 +39,12 @@ def history(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
     parser.add_argument("--here", action="store_true", help="from results/, server or not")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page as well")
-    args = parser.parse_args(argv)
+    return parser
+
+
+def history(argv: Sequence[str] | None = None) -> int:
+    """Show latencies over time, from the server if one is configured, else from results/."""
+    args = history_parser().parse_args(argv)
     console, server = terminal(), None if args.here else configured()
     source, found = f"{args.results}", []
     if server is not None:

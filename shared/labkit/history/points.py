@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
+from ..spec import hbm_bytes
+
 MEASUREMENT = "latency"
 TAGS = ("kind", "student", "lab", "kernel", "case", "target", "backend", "commit", "sdk", "host")
 SECOND = 10**9
@@ -51,6 +53,8 @@ def points(run: dict[str, Any]) -> Iterator[dict[str, Any]]:
             "sdk": run.get("sdk") or f"nkisim {run.get('nkisim')}",
             "host": (run.get("remote") or {}).get("host") or "here",
         }
+        if (moved := hbm_bytes(case.get("stats") or {})) is not None:
+            fields["hbm_bytes"] = float(moved)
         fields["right"] = 1.0 if case.get("status") == "passed" else 0.0
         yield {
             "measurement": MEASUREMENT,

@@ -11,7 +11,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from .points import id_of, points
-from .server import Away, HistoryError, Server, configured
+from .server import HistoryError, Server, Unreachable, configured
 
 BATCH = 500  # points a request
 
@@ -24,7 +24,7 @@ def runs_of(results: Path) -> list[dict[str, Any]]:
         return []
 
 
-def sent(results: Path, server: Server) -> set[str]:
+def sent_ids(results: Path, server: Server) -> set[str]:
     """Return the ids of the runs that a server has."""
     try:
         lines = results.with_suffix(".sent").read_text(encoding="utf-8").splitlines()
@@ -36,21 +36,21 @@ def sent(results: Path, server: Server) -> set[str]:
 
 def waiting(results: Path, server: Server) -> list[dict[str, Any]]:
     """Return the runs that a server does not have yet, the oldest first."""
-    done = sent(results, server)
+    done = sent_ids(results, server)
     return [run for run in runs_of(results) if id_of(run) not in done and not run.get("unfinished")]
 
 
 def send(results: Path, server: Server, told: Callable[[int], None] = lambda _: None) -> int:
     """Send what waits, some runs at a time; return how many points went.
 
-    Raises Away when the server cannot be reached (what was sent before stays sent) and HistoryError
+    Raises Unreachable when no connection is made (what was sent before stays sent) and HistoryError
     when it refuses.
     """
     try:
         with FileLock(str(results.with_suffix(".sent")) + ".lock", timeout=10):
             return _send(results, server, told)
     except Timeout:
-        raise Away("another run sends at the moment") from None
+        raise Unreachable("another run sends at the moment") from None
 
 
 def _send(results: Path, server: Server, told: Callable[[int], None]) -> int:
@@ -87,7 +87,7 @@ def after_a_run(results: Path) -> list[str]:
         return []
     try:
         send(results, server)
-    except Away as error:
+    except Unreachable as error:
         return [f"{error}; {len(waiting(results, server))} runs wait and are sent after the next"]
     except HistoryError as error:
         return [str(error)]

@@ -23,6 +23,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from ..files import replace
+from ..spec import hbm_bytes
 
 if TYPE_CHECKING:
     from ..evaluate import Outcome
@@ -189,7 +190,8 @@ def write_times(path: Path, lab: Lab, outcomes: Sequence[Outcome], backend: str,
 
     `seed`: of the run, which need not be the lab's.
     The file of a contest: {"kind": "measured" or "predicted", "execution_times_us": {case: us}}
-    with their origin. Predicted and measured times never share a file.
+    with their origin, what the contest ranks on and, where all are known, "hbm_bytes" by case (read
+    and written). Predicted and measured times never share a file.
     """
     timed = [o for o in outcomes if o.latency and o.status == "passed"]
     if not timed:
@@ -203,7 +205,11 @@ def write_times(path: Path, lab: Lab, outcomes: Sequence[Outcome], backend: str,
         "execution_times_us": {
             o.case.name: round(o.latency[f"p{o.case.percentile}"], 1) for o in timed if o.latency
         },
+        "rank": list(lab.contest.rank),
     }
+    moved = {o.case.name: n for o in timed if (n := hbm_bytes(o.stats))}
+    if len(moved) == len(timed):
+        document["hbm_bytes"] = moved
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _write(path, document)

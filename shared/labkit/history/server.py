@@ -26,7 +26,7 @@ class HistoryError(SpecError):
     """The server did not take or give points; the text is a sentence."""
 
 
-class Away(HistoryError):
+class Unreachable(HistoryError):
     """The server cannot be reached now; points wait."""
 
 
@@ -57,7 +57,7 @@ class Server:
                 self._refusal(error.code, error.read().decode(errors="replace"))
             ) from None
         except (OSError, ValueError) as error:
-            raise Away(
+            raise Unreachable(
                 f"the history server {self.url} does not answer ({getattr(error, 'reason', error)})"
             ) from None
 
@@ -102,7 +102,7 @@ class Server:
                 self._refusal(error.status or 0, str(error.body or error.reason))
             ) from None
         except Exception as error:  # urllib3's, which the client lets through
-            raise Away(
+            raise Unreachable(
                 f"the history server {self.url} does not answer ({type(error).__name__})"
             ) from None
 

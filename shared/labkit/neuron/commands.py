@@ -41,8 +41,8 @@ def _devices() -> str:
         }
     )
     cores = sum(int(d.get("nc_count") or 0) for d in found)
-    mine = f"; yours is core {core()}" if core() else ""
-    return f"{len(found)} devices, {cores} cores{mine}" + (
+    yours = f"; yours is core {core()}" if core() else ""
+    return f"{len(found)} devices, {cores} cores{yours}" + (
         f"; in use by process {', '.join(busy)}" if busy else ""
     )
 
@@ -79,8 +79,8 @@ def check() -> int:
     return 1 if bad else 0
 
 
-def neuron(argv: Sequence[str] | None = None) -> int:
-    """Check a Neuron machine, or turn a NEFF and its NTFF into files for our page."""
+def neuron_parser() -> argparse.ArgumentParser:
+    """Return the parser of neuron."""
     parser = argparse.ArgumentParser(prog="labkit neuron", description=neuron.__doc__)
     parser.add_argument("what", choices=("check", "export", "view"))
     parser.add_argument(
@@ -89,7 +89,12 @@ def neuron(argv: Sequence[str] | None = None) -> int:
         metavar="NAME",
         help="of NAME.neff and NAME.ntff (export writes NAME.measured.json)",
     )
-    args = parser.parse_args(argv)
+    return parser
+
+
+def neuron(argv: Sequence[str] | None = None) -> int:
+    """Check a Neuron machine, or turn a NEFF and its NTFF into files for our page."""
+    args = neuron_parser().parse_args(argv)
     if args.what == "check":
         return check()
     if not args.profile:

@@ -365,12 +365,11 @@ def propose(path: Path, root: Path) -> str:
     return (done.stdout + done.stderr).strip()
 
 
-def verify_sim(argv: Sequence[str] | None = None, run: Runner | None = None) -> int:
-    """Compare nkisim with the SDK's simulator and with the chip, where they are."""
+def verify_sim_parser() -> argparse.ArgumentParser:
+    """Return the parser of verify_sim."""
     from ..cli import known_labs
-    from ..fleet.bench import has_neuron_devices
 
-    names, load = known_labs()
+    names, _ = known_labs()
     parser = argparse.ArgumentParser(prog="labkit verify_sim", description=verify_sim.__doc__)
     parser.add_argument(
         "labs",
@@ -390,7 +389,16 @@ def verify_sim(argv: Sequence[str] | None = None, run: Runner | None = None) -> 
     parser.add_argument("--full", action="store_true", help="all cases, not only the quick ones")
     parser.add_argument("--out", type=Path, default=OUT, metavar="FOLDER")
     add_host_flags(parser)
-    args = parser.parse_args(argv)
+    return parser
+
+
+def verify_sim(argv: Sequence[str] | None = None, run: Runner | None = None) -> int:
+    """Compare nkisim with the SDK's simulator and with the chip, where they are."""
+    from ..cli import known_labs
+    from ..fleet.bench import has_neuron_devices
+
+    names, load = known_labs()
+    args = verify_sim_parser().parse_args(argv)
     backends = tuple(dict.fromkeys(("sim", *(args.backend or BACKENDS))))
     if run is None and "hw" in backends and not has_neuron_devices():
         if not args.backend:
@@ -402,12 +410,12 @@ def verify_sim(argv: Sequence[str] | None = None, run: Runner | None = None) -> 
         raise SpecError("--backend hw needs a Neuron device, and there is none here")
     chosen = args.labs or [*names, "micro"]
     ours = [name for name in chosen if name != "micro"]
-    every = [*(load(ours) if ours else ()), *([micro_lab()] if "micro" in chosen else ())]
+    loaded = [*(load(ours) if ours else ()), *([micro_lab()] if "micro" in chosen else ())]
     # an SDK speaks one of them; without an SDK all kernels that there are
     spoken = {nkisim.installed_dialect()} if sdk_version() else set(DIALECTS)
     labs = {
         one.label: one
-        for lab in every
+        for lab in loaded
         for dialect in lab.dialects
         if dialect in spoken
         for one in [lab.speaking(dialect)]
@@ -420,7 +428,7 @@ def verify_sim(argv: Sequence[str] | None = None, run: Runner | None = None) -> 
         (lab, case)
         for lab in labs.values()
         for case in lab.cases
-        if fleet in case.fleets and target in case.targets
+        if fleet in case.fleets and lab.runs(case, target)
     ]
     try:
         with progress(console) as bar:

@@ -245,7 +245,7 @@ class Run:
             time.sleep(pause)
             pause = min(8.0, pause * 2)
 
-    def watch(self, run: str) -> dict[str, Any]:
+    def follow(self, run: str) -> dict[str, Any]:
         """Show the output of a run to its end, through lost connections; return what it became."""
         seen, last = 0, dict[str, Any]()
 
@@ -264,8 +264,8 @@ class Run:
                     self.out(piece)
                 err = process.stderr.read()
                 if process.wait() == 0 or b"no run" in err:
-                    told = [x for x in err.splitlines() if x.startswith(b'{"id"')]
-                    last = json.loads(told[-1]) if told else {}
+                    headers = [line for line in err.splitlines() if line.startswith(b'{"id"')]
+                    last = json.loads(headers[-1]) if headers else {}
                     return True
             finally:
                 process.kill()
@@ -298,8 +298,8 @@ class Run:
             return Report(self.host.name, 2, "another call of yours has brought it home")
         incoming = self.tree.notes / "incoming"
         incoming.mkdir(parents=True, exist_ok=True)
-        mine = FileLock(str(incoming / f"{run['id']}.lock"))
-        mine.acquire()
+        lock = FileLock(str(incoming / f"{run['id']}.lock"))
+        lock.acquire()
         try:
             return self._collect(run, done, results)
         except Gone:
@@ -311,7 +311,7 @@ class Run:
                 cost=cost.sentence(self.host, self.facts, done["seconds"], self.tree.root),
             )
         finally:
-            mine.release()
+            lock.release()
             with contextlib.suppress(OSError):
                 (incoming / f"{run['id']}.lock").unlink()
 

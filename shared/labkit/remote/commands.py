@@ -19,8 +19,8 @@ from .ssh import RemoteError
 from .tree import Tree, read_tree
 
 
-def remote(argv: Sequence[str] | None = None) -> int:
-    """Show, fetch, stop or remove runs on other machines."""
+def remote_parser() -> argparse.ArgumentParser:
+    """Return the parser of remote."""
     parser = argparse.ArgumentParser(prog="labkit remote", description=remote.__doc__)
     parser.add_argument("what", choices=("list", "attach", "stop", "clean"))
     parser.add_argument(
@@ -32,7 +32,12 @@ def remote(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--stop", action="store_true", help="clean: end what still runs, too")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
     add_host_flags(parser)
-    args = parser.parse_args(argv)
+    return parser
+
+
+def remote(argv: Sequence[str] | None = None) -> int:
+    """Show, fetch, stop or remove runs on other machines."""
+    args = remote_parser().parse_args(argv)
     tree, err = read_tree(Path.cwd()), Console(stderr=True, highlight=False)
     if args.host:
         found, _ = hosts.resolve(args.host, args, tree, err)
@@ -60,23 +65,23 @@ def remote(argv: Sequence[str] | None = None) -> int:
         return code
     if args.what == "clean":
         return max(code, clean(links, there, args, tree, err))
-    mine = [
+    matching = [
         (run, job)
         for run, job in there
         if job["id"].startswith(args.run) and (args.run or job["origin"] == tree.origin())
     ]
-    if len(mine) != 1:
+    if len(matching) != 1:
         raise RemoteError(
-            f"{len(mine)} runs fit; name one of: "
+            f"{len(matching)} runs fit; name one of: "
             + (", ".join(j["id"] for _, j in there) or "there are none")
         )
-    run, job = mine[0]
+    run, job = matching[0]
     if args.what == "stop":
         job = run.link.call("stop", job["id"])
         if job["state"] != "ended":
             raise RemoteError(f"{job['id']} does not end; try again")
     else:
-        job = run.watch(job["id"])
+        job = run.follow(job["id"])
     report = run.collect(job, args.results)
     print_report(report, err, args.results)
     return 0 if args.what == "stop" else report.code

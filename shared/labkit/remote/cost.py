@@ -28,7 +28,9 @@ def hourly(host: Host, machine: str, root: Path) -> tuple[float | None, str]:
         lines = (root / PRICES).read_text(encoding="utf-8").splitlines()
     except OSError:
         return None, ""
-    date = next((x.split(":", 1)[1].strip() for x in lines if x.startswith("as_of:")), "no date")
+    date = next(
+        (text.split(":", 1)[1].strip() for text in lines if text.startswith("as_of:")), "no date"
+    )
     for line in lines:  # one figure a line; a YAML library for that would be too much
         name, _, value = line.strip().partition(":")
         if machine and name == machine:

@@ -93,7 +93,7 @@ def one(host: hosts.Host, job: Job, tree: Tree, err: Console) -> int:
     try:
         there = run.begin(job, Console())
         begun = there["id"]
-        report = run.collect(run.watch(begun), job.results)
+        report = run.collect(run.follow(begun), job.results)
     except KeyboardInterrupt:
         if not begun:
             raise

@@ -125,15 +125,15 @@ class Class:
 
     def host(self, machine: dict[str, Any]) -> Host:
         """Return how to reach a machine of the class."""
-        mine = [s for s in machine["ssh"] if s["student"] == self.student] or machine["ssh"]
+        accounts = [s for s in machine["ssh"] if s["student"] == self.student] or machine["ssh"]
         options = [
-            x
+            word
             for k, v in {
                 "HostName": machine["ip"],
-                "User": mine[0]["user"],
+                "User": accounts[0]["user"],
                 **machine["options"],
             }.items()
-            for x in ("-o", f"{k}={v}")
+            for word in ("-o", f"{k}={v}")
         ]
         return Host(
             machine["name"], tuple(options), machine["usd_hour"], machine.get("price_note", "")

@@ -32,7 +32,7 @@ def on_all(found: list[Host], job: Job, tree: Tree, err: Console) -> int:
             row["last"] = text
 
         def out(piece: bytes) -> None:
-            lines = [x for x in piece.decode(errors="replace").splitlines() if x.strip()]
+            lines = [line for line in piece.decode(errors="replace").splitlines() if line.strip()]
             row["last"] = lines[-1].strip() if lines else row["last"]
 
         try:
@@ -40,7 +40,7 @@ def on_all(found: list[Host], job: Job, tree: Tree, err: Console) -> int:
             row["now"] = "sends"
             there = run.begin(job)
             row["now"] = "runs"
-            ended = run.watch(there["id"])
+            ended = run.follow(there["id"])
             row["now"] = "fetches"
             with guard:  # one results file, and names of profiles that are the same on all
                 report = run.collect(ended, job.results)

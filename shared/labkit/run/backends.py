@@ -83,18 +83,19 @@ def run_kernel(
     profile: str = "",
     limit_us: float | None = None,
     one_core: bool = True,
+    case: str = "",
 ) -> Ran:
     """Run `kernel` and return its outputs and what is known about the run.
 
     If it takes longer than `limit_us`, the simulator says why (stats: "advice"). `one_core`: it is
-    refused if it asks for two, as those of labs are. The package `nki`
-    has nothing that measures: on the chip its NEFF is profiled, and where that fails the latency is
-    None (stats: "not_measured").
+    refused if it asks for two, as those of labs are. `case`: what a page calls the run. The package
+    `nki` has nothing that measures: on the chip its NEFF is profiled, and where that fails the
+    latency is None (stats: "not_measured").
     """
     if backend == "sim":
         if one_core:
             check_cores(kernel)
-        return _simulate(kernel, args, kwargs, target, measure, profile, limit_us)
+        return _simulate(kernel, args, kwargs, target, measure, profile, limit_us, case)
     nki = _sdk(backend, dialect)
     if backend == "sdk-sim":
         if dialect == "nki":
@@ -160,6 +161,7 @@ def _simulate(
     measure: bool,
     profile: str,
     limit_us: float | None = None,
+    case: str = "",
 ) -> Ran:
     """Run on the simulator; with `measure`, predict the latency of this very run as well.
 
@@ -168,7 +170,11 @@ def _simulate(
     import nkisim
 
     if measure or profile:
-        prediction = nkisim.profile(kernel, *args, target=target, **kwargs)
+        # the page shows what tiles held
+        values = {"tile_values": True} if profile else {}
+        prediction = nkisim.profile(kernel, *args, target=target, **{**values, **kwargs})
+        prediction.case = case
+        prediction.keep_dtypes = True  # the case says what they are
         run, transfers = prediction, prediction.dma_transfer_count
         # the model has no noise: every percentile is the same
         latency = {p: float(prediction.latency_us) for p in ("p50", "p99")}

@@ -18,6 +18,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from dataclasses import astuple
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -36,12 +37,13 @@ _modules: dict[str, ModuleType] = {}
 def job_of(case: Case, **more: Any) -> dict[str, Any]:
     """Return the JSON form of what the child must know of a case."""
     job = {
+        "case": case.name,
         "kernel": case.kernel,
         "kwargs": {**case.kwargs, **case.kernel_kwargs},
         "constants": dict(case.constants),
         "hw_options": dict(case.hw_options),
         "meant_to_be_wrong": not isinstance(case.expect, Passes),
-        "inputs": [[list(t.shape), t.dtype, t.low, t.high, t.file] for t in case.inputs],
+        "inputs": [astuple(t) for t in case.inputs],
         **more,
     }
     try:
@@ -113,6 +115,7 @@ def _run(job: dict[str, Any], workdir: Path) -> dict[str, Any]:
             profile=job.get("profile", ""),
             limit_us=job.get("limit_us"),
             one_core=job.get("one_core", False),
+            case=job.get("case", ""),
         )
     finally:
         if level is not None:
@@ -132,8 +135,8 @@ def _run(job: dict[str, Any], workdir: Path) -> dict[str, Any]:
             reply[name] = outputs
         elif name == "outputs" or outputs is not None:
             reply[name] = [
-                _save(x, workdir / f"{name}-{job['id']}-{i}.npy")
-                for i, x in enumerate(outputs if several else [outputs])
+                _save(array, workdir / f"{name}-{job['id']}-{i}.npy")
+                for i, array in enumerate(outputs if several else [outputs])
             ]
     return reply
 
@@ -168,7 +171,10 @@ def describe(error: BaseException, kernels: Path) -> dict[str, Any]:
             "name": error.name,  # type: ignore[attr-defined]
             "text": error.render(),
         }  # type: ignore[attr-defined]
-    text = str(error)
+    text, rule = str(error), getattr(error, "nki_error", None)
+    if isinstance(rule, nki_error):  # it travels inside the type that the SDK raises
+        said = f"{type(error).__name__}: {text}{_where(error, kernels)}\n{rule.render()}"
+        return {"kind": "nki", "id": rule.id, "name": rule.name, "text": said}
     if isinstance(error, NotImplementedError) and text:  # a step that is not written yet
         return {"kind": "kernel", "id": "", "name": "not_written", "text": text}
     if isinstance(error, AssertionError):

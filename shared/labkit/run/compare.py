@@ -78,8 +78,8 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict JSON-ready; NaN and inf as text, since JSON has none."""
 
-        def number(x: float) -> float | str:
-            return float(x) if np.isfinite(x) else str(x)
+        def number(value: float) -> float | str:
+            return float(value) if np.isfinite(value) else str(value)
 
         return {
             "ok": self.ok,
@@ -257,11 +257,11 @@ def _compare_argmax(
     row = int(np.argmax(short))
     # a mistake is named if it explains the right rows too: a few wrong indices would fit many
     agree = [
-        x
-        for x in alternatives
-        if not x.noise
-        and x.output.shape == flat[x.where].shape
-        and (_short_of_best(x.output, index[x.where], limit) > 0).mean() < 0.02
+        alternative
+        for alternative in alternatives
+        if not alternative.noise
+        and alternative.output.shape == flat[alternative.where].shape
+        and (_short_of_best(alternative.output, index[alternative.where], limit) > 0).mean() < 0.02
     ]
     return Comparison(
         False,

@@ -52,7 +52,11 @@ def guess_kind(
     """
     with np.errstate(all="ignore"):
         for test in (_is_all, _is_the_wrong, _is_as_noisy):
-            agree = [x for x in alternatives if test(x, expected, actual, bad, limit)]
+            agree = [
+                alternative
+                for alternative in alternatives
+                if test(alternative, expected, actual, bad, limit)
+            ]
             if agree:
                 return joint_guess(agree)
         if not expected.ndim or expected.size > _MAX_ELEMENTS:
@@ -69,7 +73,7 @@ def guess_kind(
             _scaled,
             _accumulation,
         ]
-        if any(x.noise for x in alternatives):
+        if any(alternative.noise for alternative in alternatives):
             kinds.remove(_rounding)
         for kind in kinds:
             guess = kind(e, a, bad, limit)
@@ -80,7 +84,7 @@ def guess_kind(
 
 def joint_guess(agree: Sequence[Alternative]) -> Guess:
     """Return the guess that names the alternatives that agree with an output."""
-    texts = list(dict.fromkeys(x.says for x in agree))
+    texts = list(dict.fromkeys(alternative.says for alternative in agree))
     text = ", or ".join(texts[:_NAMED])
     if len(texts) > _NAMED:
         text += f" (and {len(texts) - _NAMED} more known mistakes give the same)"
@@ -129,12 +133,19 @@ def _is_as_noisy(
     sure = np.isfinite(error) & np.isfinite(theirs)
     if not sure.mean() > 0.5:
         return False
-    mine, others = (np.quantile(x[sure], (0.5, 0.99)) for x in (error, theirs))
-    if not (mine.all() and others.all()) or mine[0] > 0.1 * np.abs(e[sure]).max():
+    quantiles, other_quantiles = (
+        np.quantile(values[sure], (0.5, 0.99)) for values in (error, theirs)
+    )
+    if (
+        not (quantiles.all() and other_quantiles.all())
+        or quantiles[0] > 0.1 * np.abs(e[sure]).max()
+    ):
         return False
     if error[sure].max() > 4 * theirs[sure].max():  # holes in a result that is coarse
         return False
-    return bool((np.abs(np.log2(mine / others)) < 1.5).all())  # dtypes are 3 bits or more apart
+    return bool(
+        (np.abs(np.log2(quantiles / other_quantiles)) < 1.5).all()
+    )  # dtypes are 3 bits or more apart
 
 
 def _of_part(known: Alternative, actual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -247,9 +258,9 @@ def _stale_tile(e: np.ndarray, a: np.ndarray, bad: np.ndarray, limit: Tolerance)
     if e.ndim == 1:
         if e.size % _TILE or e.size == _TILE:
             return None
-        e, a, bad = (x.reshape(-1, _TILE) for x in (e, a, bad))
+        e, a, bad = (array.reshape(-1, _TILE) for array in (e, a, bad))
     else:
-        e, a, bad = (x.reshape(-1, x.shape[-1]) for x in (e, a, bad))
+        e, a, bad = (array.reshape(-1, array.shape[-1]) for array in (e, a, bad))
     wrong = np.flatnonzero(bad.all(axis=1))[:64]
     found = [
         (row, int(hit[0]))
@@ -291,7 +302,7 @@ def _carried(e: np.ndarray, a: np.ndarray, bad: np.ndarray, limit: Tolerance) ->
                 continue
             off, told = a_part[later] - a_part[before] - e_part[later], e_part[later]
             if axis < len(shape) - 1 and shape[-1] > 3:
-                off, told = (x - x.mean(axis=-1, keepdims=True) for x in (off, told))
+                off, told = (array - array.mean(axis=-1, keepdims=True) for array in (off, told))
             if float(_close(told, 0 * told, limit).mean()) > 0.5:
                 continue  # rows of one value: any others would seem to follow
             allowed = slack.atol + slack.rtol * np.abs(a_part[later])

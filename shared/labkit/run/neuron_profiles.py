@@ -60,7 +60,7 @@ def flat(found: Any) -> dict[str, Any]:
         isinstance(found, dict) and "total_time" in found
     ):
         inner = list(found.values()) if isinstance(found, dict) else found
-        found = next((x for x in inner if isinstance(x, (list, dict))), None)
+        found = next((value for value in inner if isinstance(value, (list, dict))), None)
     if not isinstance(found, dict):
         raise NeuronError("the summary of the profiler has no total_time")
     return found

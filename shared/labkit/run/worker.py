@@ -66,7 +66,7 @@ class Worker:
             if not isinstance(reply.get(name), list):
                 continue
             try:
-                arrays = [_load(x, self.workdir) for x in reply[name]]
+                arrays = [_load(array, self.workdir) for array in reply[name]]
             except (OSError, ValueError, KeyError, TypeError):
                 return {"error": {"kind": "crash", "text": "the output could not be read back"}}
             reply[name] = tuple(arrays) if reply.get("several") else arrays[0]
@@ -97,7 +97,7 @@ class Worker:
                         "kind": "crash",
                         "text": f"the kernel ran for more than "
                         f"{timeout_s:.0f} s, the limit of this case, and was stopped: "
-                        "does a loop never end? --case-limit SECONDS allows more",
+                        "does a loop never end? --timeout SECONDS allows more",
                     }
                 }
             time.sleep(pause)

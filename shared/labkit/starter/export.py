@@ -1,4 +1,4 @@
-"""Export the students' repository: `nox -s starter -- [--lab NAME] [--dialect nki] [--out DIR]`.
+"""Export the students' repository: `nox -s starter -- [--lab NAME] [--course trn2] [--out DIR]`.
 
 Only what is listed here is exported; nothing is left out of a copy of everything. The result is
 the same bytes on every run: no times, no order of a file system, a commit with fixed dates.
@@ -26,7 +26,8 @@ from ..dialect import KERNELS, MANIFEST
 from ..load import discover, load_lab
 from ..mistakes import FILE as MISTAKES
 from ..spec import FILES, SpecError
-from .leaks import Leak, find_leaks, secrets_of
+from .handouts import render
+from .leaks import Leak, Secrets, find_leaks, secrets_of
 from .markers import MarkerError, Region, split_file
 from .pages import bring_linked
 
@@ -39,6 +40,8 @@ TEMPLATES = {
     ".gitattributes": "gitattributes",
     ".github/workflows/ci.yml": "ci.yml",
 }
+#: pages of the staff's repository that students get beside the handouts
+PAGES = ("docs/machine.md", "docs/reading-a-profile.md", "docs/remote-work.md")
 SCHEMA = "trainium-labs/starter"
 #: date of the one commit: it must not depend on when the export is made
 DATE = "2000-01-01T00:00:00+00:00"
@@ -62,8 +65,7 @@ def lab_files(lab: Path, dialect: str) -> Iterator[tuple[str, Path]]:
             f"the lab {lab.name} has no {KERNELS[dialect]}: it is not written in the "
             f"dialect {dialect}"
         )
-    kernels = {KERNELS[dialect], "kernels.py"}  # a lab is known by kernels.py
-    for name in (*(f for f in FILES if f not in KERNELS.values()), *sorted(kernels)):
+    for name in (*FILES, KERNELS[dialect]):
         yield name, lab / name
     for name in ("writeup.md", MISTAKES):
         if (lab / name).is_file():
@@ -82,8 +84,11 @@ def export(
     labs: Sequence[str] = (),
     dialect: str = "beta1",
     wheel: Path | None = None,
+    course: str = "",
 ) -> Export:
     """Write the students' repository of the staff's at `root` to `out`, which must be new or empty.
+
+    `course`: the name of one that writes the dialect (default: `nkisim.course.OF_DIALECT`).
 
     Raises SpecError for what cannot be exported, MarkerError for markers that are not in order.
     Leaks are returned; the caller refuses to publish an export that has any.
@@ -94,15 +99,20 @@ def export(
     unknown = [lab for lab in labs if lab not in names]
     if unknown:
         raise SpecError(f"there is no lab {unknown[0]!r}; the labs are {', '.join(names)}")
+    # labs that are written in other dialects stay here, unless they were asked for
+    names = [name for name in names if (root / "labs" / name / KERNELS[dialect]).is_file()]
     files: dict[str, bytes] = {}
     editable: list[str] = []
     regions: list[Region] = []
     secret: list[tuple[str, tuple[str, ...]]] = []
     given: list[str] = []
+    tours: dict[str, str] = {}
     for name in labs or names:
         lab = load_lab(root / "labs" / name)
         for file, path in lab_files(root / "labs" / name, dialect):
             text = path.read_text(encoding="utf-8")
+            if path.suffix == ".md":
+                text = render(text, dialect, f"{name}/{file}")
             if path.suffix == ".py":
                 text, found = split_file(path)
                 if file in KERNELS.values() and not found:
@@ -115,11 +125,13 @@ def export(
                 secret += [(f"{r.file}:{r.line}", r.lines) for r in found]
             given.append(text)
             files[f"labs/{name}/{file}"] = text.encode()
-        for tour in sorted((root / "notebooks").glob(f"{name}*.ipynb")):  # in both dialects
+        tour = root / "notebooks" / tour_of(name, dialect)
+        if tour.is_file():
             files[f"notebooks/{tour.name}"] = tour.read_bytes()
+            tours[name] = code_of(tour)
         editable += [
             f"labs/{name}/{file}"
-            for file in (*lab.editable, "writeup.md", KERNELS[dialect])
+            for file in (*lab.handed_in, "writeup.md", KERNELS[dialect])
             if f"labs/{name}/{file}" in files
         ]
         secret += [
@@ -132,19 +144,26 @@ def export(
                     (f"{r.file}:{r.line}", r.lines)
                     for r in split_file(root / "labs" / name / other)[1]
                 ]
-    bring_linked(root, files)
+    for page in PAGES:
+        if (root / page).is_file():
+            text = render((root / page).read_text(encoding="utf-8"), dialect, page)
+            given.append(text)
+            files[page] = text.encode()
+    bring_linked(root, files, lambda text, page: render(text, dialect, page))
     version = wheel.name.split("-")[1] if wheel is not None else nkisim.__version__
-    files[".github/workflows/classroom.yml"] = classroom(labs or names, dialect, version).encode()
+    files[".github/workflows/classroom.yml"] = classroom(labs or names, version).encode()
     for target, source in TEMPLATES.items():
         text = (TEMPLATE / source).read_text(encoding="utf-8")
         for name, value in (
             ("{version}", version),
-            ("{dialect}", dialect),
             ("{kernels}", KERNELS[dialect]),
             ("{tour}", tour_of((labs or names)[0], dialect)),
         ):
             text = text.replace(name, value)
         files[target] = text.encode()
+    files["pyproject.toml"] = (
+        f'[tool.nkisim]\ncourse = "{course or nkisim.course.OF_DIALECT[dialect].name}"\n'.encode()
+    )
     files["LICENSE"] = (root / "LICENSE").read_bytes()
     if wheel is not None:
         files[f"wheels/{wheel.name}"] = wheel.read_bytes()
@@ -156,7 +175,30 @@ def export(
         path.write_bytes(data)
     # the helpers that labs and staff write alike are no secret: they are in what is given
     given += [files[t].decode() for t in TEMPLATES if t != MANIFEST]
-    return Export(out, regions, find_leaks(out, secrets_of(secret, given)))
+    return Export(out, regions, find_leaks(out, secrets_by_lab(secret, given, tours)))
+
+
+def secrets_by_lab(
+    secret: Sequence[tuple[str, tuple[str, ...]]], given: Sequence[str], tours: dict[str, str]
+) -> Secrets:
+    """Return the secrets of all labs; a lab's tour gives away nothing of its own lab.
+
+    What the tour of another lab shows is no secret: a load and a store look alike everywhere.
+    """
+    found = Secrets({}, {})
+    for lab in dict.fromkeys(place.partition("/")[0] for place, _ in secret):
+        mine = [(place, lines) for place, lines in secret if place.startswith(f"{lab}/")]
+        others = [text for name, text in tours.items() if name != lab]
+        part = secrets_of(mine, [*given, *others])
+        found.lines.update(part.lines)
+        found.shapes.update(part.shapes)
+    return found
+
+
+def code_of(notebook: Path) -> str:
+    """Return the cells of code of a notebook as one text."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    return "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
 
 
 def tour_of(lab: str, dialect: str) -> str:
@@ -164,7 +206,7 @@ def tour_of(lab: str, dialect: str) -> str:
     return KERNELS[dialect].replace("kernels", lab).replace(".py", ".ipynb")
 
 
-def classroom(labs: Sequence[str], dialect: str = "beta1", version: str = "0") -> str:
+def classroom(labs: Sequence[str], version: str = "0") -> str:
     """Return the workflow for GitHub Classroom: a check a lab, reported together."""
     steps, results = [], []
     for lab in labs:
@@ -172,8 +214,7 @@ def classroom(labs: Sequence[str], dialect: str = "beta1", version: str = "0") -
             f"      - name: {lab}\n        id: {lab}\n"
             "        uses: classroom-resources/autograding-command-grader@v1\n"
             f"        with:\n          test-name: {lab}\n"
-            f"          command: python -m labkit simulate {lab} "
-            f"--dialect {dialect}\n"
+            f"          command: python -m labkit simulate {lab}\n"
             "          timeout: 10\n          max-score: 1"
         )
         results.append(f'          {lab.upper()}_RESULTS: "${{{{ steps.{lab}.outputs.result }}}}"')
@@ -297,8 +338,8 @@ def _plain(source: str, target: str) -> str:
     return target
 
 
-def starter(argv: Sequence[str] | None = None) -> int:
-    """Export the students' repository and prove that no solution is in it."""
+def starter_parser() -> argparse.ArgumentParser:
+    """Return the parser of starter."""
     parser = argparse.ArgumentParser(prog="nox -s starter --", description=starter.__doc__)
     parser.add_argument(
         "--lab",
@@ -308,10 +349,16 @@ def starter(argv: Sequence[str] | None = None) -> int:
         help="export only this lab (may be repeated; default: all)",
     )
     parser.add_argument(
+        "--course",
+        choices=tuple(nkisim.course.COURSES),
+        help="what students write and run, all of it: "
+        + "; ".join(c.title for c in nkisim.course.COURSES.values())
+        + " (default: trn1)",
+    )
+    parser.add_argument(
         "--dialect",
         choices=tuple(KERNELS),
-        default="beta1",
-        help="the dialect that students write (default: %(default)s)",
+        help="the dialect alone: beta1 is the course trn1, nki the course trn2",
     )
     parser.add_argument(
         "--out",
@@ -326,7 +373,21 @@ def starter(argv: Sequence[str] | None = None) -> int:
         action="store_true",
         help="leave out the simulator's wheel: students install it from an index",
     )
-    args = parser.parse_args(argv)
+    return parser
+
+
+def starter(argv: Sequence[str] | None = None) -> int:
+    """Export the students' repository and prove that no solution is in it."""
+    args = starter_parser().parse_args(argv)
+    course = (
+        nkisim.course.COURSES[args.course]
+        if args.course
+        else nkisim.course.OF_DIALECT[args.dialect or "beta1"]
+    )
+    if args.dialect not in (None, course.dialect):
+        raise SpecError(
+            f"the course {course.title} writes {course.kernels}; leave out --dialect {args.dialect}"
+        )
     root = Path(__file__).resolve().parents[3]
     if not (root / "labs").is_dir():
         raise SpecError(
@@ -336,7 +397,7 @@ def starter(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="labkit-wheel-") as scratch:
         wheel = None if args.no_wheel else build_wheel(root, Path(scratch))
         try:
-            made = export(root, args.out, args.lab, args.dialect, wheel)
+            made = export(root, args.out, args.lab, course.dialect, wheel, course.name)
         except (MarkerError, SyntaxError) as error:
             raise SpecError(f"nothing was exported: {error}") from None
     if not args.no_git:

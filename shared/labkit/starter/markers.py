@@ -5,8 +5,9 @@
     # END SOLUTION
 
 `section` is the heading of the lab's README that says what to write; `stub` replaces the default
-stub, which raises a sentence with both. Whatever is not exactly this (an END without a BEGIN, a
-region in a region, an unknown key) is an error with its line: a typo must not publish an answer.
+stub, which raises a sentence with both, the function and its file. Whatever is not exactly this
+(an END without a BEGIN, a region in a region, an unknown key) is an error with its line: a typo
+must not publish an answer.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 NOT_WRITTEN = "is not written yet"
 _MARKER = re.compile(r"^(\s*)#\s*(BEGIN|END)\s+SOLUTION\b(.*)$")
 _ALMOST = re.compile(r"#.*\b(begin|end|beginning|start|stop)\b\W*\bsolutions?\b", re.IGNORECASE)
+_FUNCTION = re.compile(r"^(\s*)def (\w+)\(")
 _KEYS = ("step", "section", "stub")
 
 
@@ -39,10 +41,16 @@ class Region:
     lines: tuple[str, ...]
 
 
-def default_stub(step: int, section: str) -> str:
-    """Return the statement that stands for a solution that is not written."""
+def default_stub(step: int, section: str, function: str, file: str) -> str:
+    """Return the statement that stands for a solution that is not written.
+
+    It names the function and its file: a lab may have a file of kernels for each dialect.
+    """
+    what = f"write {function} in {file}; " if function else f"it belongs in {file}; "
     where = f"see '{section}' in README.md" if section else "see README.md"
-    return f"raise NotImplementedError(\n    {f'step {step} {NOT_WRITTEN}: {where}'!r})"
+    return (
+        f"raise NotImplementedError(\n    {f'step {step} {NOT_WRITTEN}: {what}'!r}\n    {where!r})"
+    )
 
 
 def _options(text: str, place: str) -> tuple[int, str, str | None]:
@@ -73,6 +81,7 @@ def split(text: str, file: str) -> tuple[str, list[Region]]:
     regions: list[Region] = []
     begun: tuple[int, str, int, str, str | None] | None = None
     inside: list[str] = []
+    function = ""  # the one around a line: the last that was defined
     for number, line in enumerate(text.splitlines(), 1):
         place = f"{file}:{number}"
         found = _MARKER.match(line)
@@ -82,6 +91,8 @@ def split(text: str, file: str) -> tuple[str, list[Region]]:
                     f"{place}: this looks like a marker but is not one: {line.strip()}"
                 )
             (inside if begun else kept).append(line)
+            if not begun and (defined := _FUNCTION.match(line)):
+                function = defined[2]
             continue
         indent, word, rest = found.groups()
         if word == "BEGIN":
@@ -95,7 +106,9 @@ def split(text: str, file: str) -> tuple[str, list[Region]]:
             if rest.strip():
                 raise MarkerError(f"{place}: END SOLUTION takes nothing, here {rest.strip()!r}")
             first, indent, step, section, stub = begun
-            stub = default_stub(step, section) if stub is None else stub
+            around = function if indent else ""
+            if stub is None:
+                stub = default_stub(step, section, around, file.rpartition("/")[2])
             kept += [indent + part for part in stub.replace("\\n", "\n").splitlines()]
             regions.append(Region(file, first, step, section, stub, tuple(inside)))
             begun = None

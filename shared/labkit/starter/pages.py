@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from ..spec import SpecError
@@ -16,7 +17,16 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^(#+) (.*)$", re.M)
 
 
-def bring_linked(root: Path, files: dict[str, bytes]) -> None:
+#: what a page of the staff's repository becomes in an export: its text and name, to its text
+Render = Callable[[str, str], str]
+
+
+def as_it_is(text: str, page: str) -> str:
+    """Return the text of a page unchanged."""
+    return text
+
+
+def bring_linked(root: Path, files: dict[str, bytes], render: Render = as_it_is) -> None:
     """Add to `files` (name in the export -> content) what their Markdown pages link to.
 
     A link to `PAGE.md#section` of a page that is not exported is turned to docs/FOLDER-section.md,
@@ -43,7 +53,7 @@ def bring_linked(root: Path, files: dict[str, bytes]) -> None:
                     f"docs/{posixpath.basename(posixpath.dirname(path))}-{anchor}.md",
                 )
                 if path not in files:
-                    files[path] = section(root, source, anchor).encode()
+                    files[path] = section(root, source, anchor, render).encode()
                     todo.append(path)
                 text = text.replace(f"]({link})", f"]({posixpath.relpath(path, folder or '.')})")
             else:
@@ -56,9 +66,9 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-def section(root: Path, page: str, anchor: str) -> str:
+def section(root: Path, page: str, anchor: str, render: Render = as_it_is) -> str:
     """Return a section of a page as a page in docs/, its links turned to where it lies then."""
-    text = (root / page).read_text(encoding="utf-8")
+    text = render((root / page).read_text(encoding="utf-8"), page)
     headings = list(_HEADING.finditer(text))
     for k, head in enumerate(headings):
         if slug(head[2]) == anchor:

@@ -86,17 +86,17 @@ def apply(here: Path, new: Path) -> list[str]:
 
     A kill in the middle leaves old and new files, each of them whole; running it again finishes.
     """
-    mine, theirs = read_manifest(here), read_manifest(new)
-    wrong = [n for n, digest in theirs["files"].items() if _hash(new / n) != digest]
+    manifest, new_manifest = read_manifest(here), read_manifest(new)
+    wrong = [n for n, digest in new_manifest["files"].items() if _hash(new / n) != digest]
     if wrong:
         raise SpecError(f"the update is damaged: {wrong[0]} is not what its {MANIFEST} says")
-    untouched = set(mine["editable"]) | set(theirs["editable"])
+    untouched = set(manifest["editable"]) | set(new_manifest["editable"])
     said = []
-    for name, digest in theirs["files"].items():
+    for name, digest in new_manifest["files"].items():
         path, old = here / name, _hash(here / name)
         if old == digest or (name in untouched and path.exists()):
             continue
-        if old and old != mine["files"].get(name):
+        if old and old != manifest["files"].get(name):
             shutil.copyfile(path, f"{path}.yours")
             said.append(f"{name} was changed by you: your file is now {name}.yours")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -104,8 +104,12 @@ def apply(here: Path, new: Path) -> list[str]:
         shutil.copyfile(new / name, part)
         os.replace(part, path)
         said.append(f"{name} is {'updated' if old else 'new'}")
-    for name, digest in mine["files"].items():
-        if name not in theirs["files"] and name not in untouched and _hash(here / name) == digest:
+    for name, digest in manifest["files"].items():
+        if (
+            name not in new_manifest["files"]
+            and name not in untouched
+            and _hash(here / name) == digest
+        ):
             (here / name).unlink()
             said.append(f"{name} is gone")
     part = here / f"{MANIFEST}.part"
@@ -114,11 +118,16 @@ def apply(here: Path, new: Path) -> list[str]:
     return said
 
 
-def update(argv: Sequence[str] | None = None) -> int:
-    """Bring fixes of the course staff into this repository; the files you edit stay as they are."""
+def update_parser() -> argparse.ArgumentParser:
+    """Return the parser of update."""
     parser = argparse.ArgumentParser(prog="labkit update", description=update.__doc__)
     parser.add_argument("source", help="a folder, a .zip or an https URL of a .zip")
-    args = parser.parse_args(argv)
+    return parser
+
+
+def update(argv: Sequence[str] | None = None) -> int:
+    """Bring fixes of the course staff into this repository; the files you edit stay as they are."""
+    args = update_parser().parse_args(argv)
     here = Path.cwd()
     while not (here / MANIFEST).is_file():
         if here == here.parent:

@@ -62,9 +62,9 @@ def archive(lab: Lab) -> bytes:
     return out.getvalue()
 
 
-def submit(argv: Sequence[str] | None = None) -> int:
-    """Pack a lab for handing in; 0 if nothing is missing, 1 if something is (packed anyway)."""
-    names, load = known_labs()
+def submit_parser() -> argparse.ArgumentParser:
+    """Return the parser of submit."""
+    names, _ = known_labs()
     parser = argparse.ArgumentParser(prog="nox -s submit --", description=submit.__doc__)
     parser.add_argument("lab", help=f"one of {', '.join(names)}")
     parser.add_argument(
@@ -84,17 +84,25 @@ def submit(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--dialect",
         choices=DIALECTS,
-        default=course_dialect() or "beta1",
-        help="of the submitted kernels (default: %(default)s)",
+        default=course_dialect() or None,
+        help="of the submitted kernels (default: the course's, else the first that the lab has)",
     )
     parser.add_argument("--no-check", action="store_true", help="pack without running the cases")
     parser.add_argument("--to", metavar="URL", help="send it to the contest's live server")
     parser.add_argument("--student", metavar="NAME", help="your name there")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="a file with your token")
+    return parser
+
+
+def submit(argv: Sequence[str] | None = None) -> int:
+    """Pack a lab for handing in; 0 if nothing is missing, 1 if something is (packed anyway)."""
+    _, load = known_labs()
+    parser = submit_parser()
     args = parser.parse_args(argv)
     if args.to and not (args.student and args.token_file):
         parser.error("--to needs --student and --token-file")
-    lab = load([args.lab])[0].speaking(args.dialect)
+    lab = load([args.lab])[0]
+    lab = lab.speaking(args.dialect or lab.dialect)
     console = terminal()
     missing = problems_of(lab)
     fatal = any("is not Python" in m or "is missing" in m for m in missing)
@@ -141,7 +149,7 @@ def _run(lab: Lab, console: object) -> list[str]:
         (case, target)
         for case in lab.cases
         for target in FLEET_TARGETS
-        if "quick" in case.fleets and target in case.targets
+        if "quick" in case.fleets and lab.runs(case, target)
     ]
     outcomes = []
     with progress(console) as bar:

@@ -40,8 +40,8 @@ def recorded(path: Path, lab: str) -> Iterator[dict[str, Any]]:
     """Yield the cases of all runs of a lab in results.json, the latest first."""
     try:
         runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
-        mine = [run for run in runs if run.get("lab") == lab]
-        for run in reversed(mine):
+        of_lab = [run for run in runs if run.get("lab") == lab]
+        for run in reversed(of_lab):
             yield from run["cases"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return
@@ -92,16 +92,16 @@ def check_writeup(path: Path, results: Iterable[Path], lab: str) -> list[str]:
 
 def _time(place: str, match: re.Match[str], cases: list[dict[str, Any]]) -> list[str]:
     kind, value, unit, case, target = match.groups()
-    mine = [
+    matching = [
         c
         for c in cases
         if c.get("case") == case and c.get("target") == target and c.get("latency_us")
     ]
-    values = {v for c in mine for v in c["latency_us"].values()}
+    values = {v for c in matching for v in c["latency_us"].values()}
     found = _verdict(
         place, value, f"the latency of {case} on {target}", values, 1000.0 if unit == "ms" else 1.0
     )
-    kinds = {c.get("latency_kind") for c in mine}
+    kinds = {c.get("latency_kind") for c in matching}
     if not found and kinds and kind not in kinds:
         found.append(
             f"{place}: {value} {unit} is a {' and a '.join(sorted(map(str, kinds)))} "

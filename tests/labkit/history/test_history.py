@@ -17,7 +17,7 @@ from servers import Influx1, Victoria
 from labkit.history import commands, page, points, queue
 from labkit.history import results as results_file
 from labkit.history.dashboards import make
-from labkit.history.server import Away, HistoryError, Server, configured
+from labkit.history.server import HistoryError, Server, Unreachable, configured
 
 pytest.importorskip("influxdb_client")
 
@@ -79,7 +79,7 @@ def results(tmp_path, monkeypatch) -> Path:
 
 def survive(results: Path, server, at: Server, start) -> int:
     """Send with the server absent, then there, killed in the middle, and back; count attempts."""
-    with pytest.raises(Away):
+    with pytest.raises(Unreachable):
         queue.send(results, at)
     start()
     killed = threading.Event()
@@ -91,7 +91,7 @@ def survive(results: Path, server, at: Server, start) -> int:
 
     queue_batch, queue.BATCH = queue.BATCH, 50
     try:
-        with pytest.raises(Away):
+        with pytest.raises(Unreachable):
             queue.send(results, at, kill_after_some)
         # the server took a batch but could not say so: the batch comes again
         lines = results.with_suffix(".sent").read_text().splitlines()

@@ -7,6 +7,7 @@ function order(table, column, up) {
   const value = (row) => {
     const text = row.cells[column].textContent.trim();
     const number = Number(text.replace(/,/g, ""));
+    if (text === "-") return Infinity;          // a number that is not known comes last
     return Number.isNaN(number) ? text : number;
   };
   const rows = [...table.tBodies[0].rows].sort((a, b) => {

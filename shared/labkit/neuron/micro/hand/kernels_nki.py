@@ -142,11 +142,11 @@ def nc_matmul_mx(a):
 def _sendrecv(a):
     """Exchange a tile with the other core."""
     me = nl.program_id(0)
-    mine = loaded(a)
+    tile = loaded(a)
     other = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
     for _ in nl.static_range(TIMES):
-        nisa.sendrecv(src=mine, dst=other, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)
+        nisa.sendrecv(src=tile, dst=other, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)
     half = a.shape[0] // 2
     nisa.dma_copy(dst=out[nl.ds(me * half, half), :], src=other[nl.ds(me * half, half), :])
     return out
@@ -159,10 +159,10 @@ sendrecv = _sendrecv[2]
 def _core_barrier(a):
     """Write half of a tensor, and wait for the other core, which writes the other half."""
     me = nl.program_id(0)
-    mine = loaded(a)
+    tile = loaded(a)
     both = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
     half = a.shape[0] // 2
-    nisa.dma_copy(dst=both[nl.ds(me * half, half), :], src=mine[nl.ds(me * half, half), :])
+    nisa.dma_copy(dst=both[nl.ds(me * half, half), :], src=tile[nl.ds(me * half, half), :])
     for _ in nl.static_range(TIMES):
         nisa.core_barrier(both, (0, 1))
     return both
