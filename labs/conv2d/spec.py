@@ -89,6 +89,34 @@ def speed_name(dtype: str, height: int, width: int, pool: int) -> str:
     return f"speed_{height}x{width}_{dtype}" + ("_pool" if pool == 2 else "")
 
 
+#: What the course grades for speed: (in, out, filter, batch, rows, columns, dtype, pool), and by
+#: generation the latency for half of the points and for all of them, in us. Each limit lies
+#: between two steps of the staff's ladder, so that each step earns more (solutions/README.md).
+GRADED = {
+    (256, 256, 3, 1, 32, 16, "float16", 1): {"trn1": (100, 42), "trn2": (350, 45)},
+    (256, 256, 3, 1, 32, 16, "float32", 1): {"trn1": (250, 70), "trn2": (350, 75)},
+    (256, 256, 3, 1, 32, 16, "float16", 2): {"trn1": (50, 34), "trn2": (110, 45)},
+    (128, 1024, 1, 1, 64, 64, "float16", 1): {"trn1": (100, 68), "trn2": (140, 60)},
+    (128, 1024, 1, 1, 64, 64, "float16", 2): {"trn1": (100, 60), "trn2": (140, 67)},
+}
+
+
+def graded_name(key: tuple[int, int, int, int, int, int, str, int]) -> str:
+    """Return the name of a case that is graded for speed."""
+    c_in, c_out, size, _, height, width, dtype, pool = key
+    return (f"graded_{c_in}to{c_out}_{size}x{size}_{height}x{width}_{dtype}"
+            + ("_pool" if pool == 2 else ""))
+
+
+def _graded() -> tuple[Case, ...]:
+    return tuple(
+        conv_case(graded_name(key), key[3], key[0], key[1], key[2], key[4], key[5], key[6],
+                  pool=key[7], threshold_us={t: full for t, (_, full) in limits.items()},
+                  relaxed_us={t: half for t, (half, _) in limits.items()}, percentile=99,
+                  fleets=("quick", "full", "graded"))
+        for key, limits in GRADED.items())
+
+
 SMALL = tuple(f"small_in{i}_out{o}" for i in (128, 256) for o in (128, 256))
 
 
@@ -155,6 +183,7 @@ CASES = (
     *_stanford_right(),
     *(_stanford_speed(dtype, height, width, pool) for height, width in ((32, 16), (224, 224))
       for dtype in ("float32", "float16") for pool in (1, 2)),
+    *_graded(),
     *(_berkeley(key, limit) for key, limit in BERKELEY.items()),
     *_odd(),
 )
@@ -165,7 +194,8 @@ def _steps() -> tuple[Step, ...]:
     pooled = [c for c in CASES if c.kwargs.get("pool_size") == 2]
     rest = [c for c in CASES if c not in pooled]
     fast = [c for c in rest if c.threshold_us]
-    large = [c for c in rest if c not in fast and c.inputs[0].shape[2] > 64]
+    large = [c for c in rest if c not in fast
+             and (c.inputs[0].shape[2] > 64 or c.inputs[0].shape[3] > 512)]  # a bank: 512 pixels
     small = [c for c in rest if c not in fast and c not in large]
     sections = ("1. A kernel that is right", "2. A kernel for large images", "3. A fast kernel",
                 "4. Max-pool")

@@ -13,7 +13,7 @@ except ModuleNotFoundError as error:
     sys.exit(2)
 from spec import LAB
 
-FLEETS = ("quick", "basic", "berkeley", "stanford", "stanford_pool", "full")
+FLEETS = ("quick", "basic", "graded", "berkeley", "stanford", "stanford_pool", "full")
 
 
 def parser() -> argparse.ArgumentParser:

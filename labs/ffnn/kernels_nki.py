@@ -5,8 +5,8 @@
 A matmul of the Tensor Engine contracts over partitions, so its left operand is wanted transposed:
 [K, M] instead of [M, K]. That is why every layer begins with a transpose.
 
-The kernels are those of kernels.py. Two things look different: an instruction names the tile that
-it writes, and what the Tensor Engine adds up is said by accumulate= instead of by +=.
+An instruction names the tile that it writes, and accumulate= says which products of the Tensor
+Engine are added to what a tile in PSUM holds.
 """
 from __future__ import annotations
 

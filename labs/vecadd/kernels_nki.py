@@ -1,8 +1,8 @@
 """Vector addition and matrix transpose on a NeuronCore, in the dialect of `import nki`.
 
-The kernels are those of kernels.py, name for name, as NKI 0.3 and later want them: an instruction
-names the tile that it writes (`dst=`), a tile is allocated before it is written, tensors have no
-operators, and loops are Python's. The compiler runs what is written; nothing asks it to.
+They are written for NKI 0.3 and later: an instruction names the tile that it writes (`dst=`), a
+tile is allocated before it is written, tensors have no operators, and loops are Python's. The
+compiler runs the instructions as they are written.
 
 Constants in capitals are yours to change; `tester.py --row-chunk` and `--free-dim` replace them
 for one run.

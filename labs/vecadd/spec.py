@@ -22,7 +22,7 @@ KERNELS = {
     "alloc_bad": "vector_add_direct_allocation_bad",
     "transpose": "matrix_transpose",
 }
-#: Which constant of kernels.py a tester flag replaces, by kernel.
+#: Which constant of the kernels a tester flag replaces, by kernel.
 FREE_DIM_OF = {"stream": "FREE_DIM", "alloc": "ALLOC_FREE_DIM", "alloc_bad": "ALLOC_FREE_DIM"}
 _SHORT = {"ROW_CHUNK": "rows", "FREE_DIM": "free", "ALLOC_FREE_DIM": "free"}
 PARTITION_LIMIT = "err_num_partition_exceed_arch_limit"
