@@ -1,0 +1,338 @@
+"""Mixture of experts: right on both generations and against PyTorch, and mistakes are named."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import nkisim
+from labkit import make_inputs
+from labkit.evaluate import FAILED
+from labkit.grade.judge import Cached
+from labkit.grade.time_flags import floor_us
+from labkit.load import load_lab
+
+from .natural import (
+    LABS,
+    all_right,
+    as_pytorch,
+    asked,
+    changed,
+    declared,
+    ladder,
+    named,
+    profiles,
+    quick,
+    right,
+    several,
+)
+
+LAB = load_lab(LABS / "moe")
+LADDER = ladder(LAB)
+SMALL = quick(LAB)
+FAST = [case for case in LAB.cases if "contest" in case.fleets]
+
+
+@pytest.mark.parametrize("target", ["trn2", "trn3"])
+def test_the_solutions_are_right_on_the_hidden_cases_too(target):
+    all_right(LAB, target, at_least=10)
+
+
+@pytest.mark.parametrize("step", [name for name in LADDER if name.startswith("step")])
+def test_every_step_of_the_ladder_is_right(step):
+    right(LAB, LADDER[step], SMALL)
+
+
+@pytest.mark.parametrize("target", ["trn2", "trn3"])
+def test_the_ladder_goes_down_towards_the_floor(target):
+    """Each step is faster than the one before, and none undercuts what no kernel can.
+
+    The profile's floor counts what indices choose: it is the grader's by the spec, which leaves out
+    the tokens of `experts`, since not all need be in a list.
+    """
+    for case in LAB.fleet("contest", target):
+        first, *_, last = profiles(LAB, case, target)
+        assert first.latency_us > 1.1 * last.latency_us, case.name
+        assert last.floor_us < last.latency_us < 2.4 * last.floor_us, case.name
+        assert (last.outputs is None) == (case.kernel == "route")  # the others need values
+        if last.outputs is not None:
+            graders = floor_us(case, target, last.outputs)
+            assert graders <= last.floor_us < 1.03 * graders, case.name
+
+
+def test_bytes_decide():
+    """The same experts in eight bits are loaded in half of the time, and the rest stays."""
+    bf16, fp8 = (
+        next(c for c in FAST if c.kernel == kernel and "trn2" in c.targets)
+        for kernel in ("decode", "decode_fp8")
+    )
+    profs = [
+        nkisim.profile(getattr(LADDER["kernels_nki"], c.kernel), *make_inputs(c, LAB.seed),
+                       target="trn2", compute=False)
+        for c in (bf16, fp8)
+    ]  # fmt: skip
+    dma = [p.schedule.busy["dma"] for p in profs]
+    assert 0.45 < dma[1] / dma[0] < 0.6
+    assert profs[1].latency_us < 0.75 * profs[0].latency_us
+
+
+def torchs(case, inputs):
+    """Return what PyTorch computes of a case in the dtype of the data."""
+    torch = pytest.importorskip("torch")
+    kind = torch.float32 if case.inputs[0].dtype == "float32" else torch.bfloat16
+
+    def tensor(x):
+        return torch.from_numpy(x.astype(np.float32 if x.dtype.kind not in "iu" else np.int64))
+
+    def network(rows, gate, up, down):
+        return (torch.nn.functional.silu(rows @ gate) * (rows @ up)) @ down
+
+    given = [tensor(x) for x in inputs]
+    x = given[0].to(kind)
+    if case.kernel == "gather":
+        return x[given[1][:, 0]]
+    if case.kernel == "scatter_add":
+        real = given[2][:, 0] < len(x)
+        return x.index_add(0, given[2][real, 0], given[1].to(kind)[real])
+    if case.kernel == "route":
+        best, numbers = (x.float() @ given[1].float()).topk(case.kwargs["k"], dim=1)
+        sigmoid = torch.sigmoid(best)
+        if case.kwargs["scores"] == "softmax":
+            return torch.softmax(best, dim=1), numbers
+        return sigmoid / sigmoid.sum(dim=1, keepdim=True), numbers
+    gate, up, down = (m.to(kind) for m in given[1:4])
+    out = torch.zeros_like(x)
+    if case.kernel == "decode":
+        for t, j in np.ndindex(*inputs[4].shape):
+            e = inputs[4][t, j]
+            out[t] += given[5][t, j].to(kind) * network(x[t], gate[e], up[e], down[e])
+    else:
+        for e, row in enumerate(given[4]):
+            at = row[row < len(x)]
+            share = given[5][e, row < len(x), None].to(kind)
+            out[at] += share * network(x[at], gate[e], up[e], down[e])
+    return out
+
+
+def of_kernel(case):
+    """Return the outputs of the lab's own kernel."""
+    kernel = getattr(LADDER["kernels_nki"], case.kernel)
+    inputs = make_inputs(case, LAB.seed)
+    return several(nkisim.simulate(kernel, *inputs, target=asked(case), **case.kwargs))
+
+
+def test_a_grader_keeps_expected_outputs_in_bfloat16(tmp_path):
+    """What the file of one submission's run holds is what the next one is compared with."""
+    case = LAB.case("gather_256of1000x96_bfloat16")
+    for _ in range(2):  # written, then read
+        (kept,) = Cached(LAB.folder / "reference.py", LAB.seed, tmp_path).of(case)
+        assert kept.dtype == ml_dtypes.bfloat16
+        np.testing.assert_array_equal(kept, *of_kernel(case))
+
+
+EIGHT_BITS = ("decode_fp8", "decode_mx")
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in SMALL if c.kernel not in EIGHT_BITS], ids=lambda c: c.name
+)
+def test_values_are_those_of_pytorch(case):
+    """PyTorch rounds more often in bfloat16: after each product, weight and sum."""
+    theirs = several(torchs(case, make_inputs(case, LAB.seed)))
+    for ours, other in zip(of_kernel(case), theirs):
+        as_pytorch(case, ours, other.double().numpy(), 1 if ours.dtype == np.float32 else 4)
+
+
+# -- eight bits: PyTorch's own float8 types say what the bits mean ---------------------------------
+
+
+def as_torch(bits, kind):
+    """Return the values that PyTorch sees in the bytes of an array, in float64."""
+    torch = pytest.importorskip("torch")
+    return torch.from_numpy(bits.view(np.uint8).copy()).view(getattr(torch, kind)).double()
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (ml_dtypes.float8_e4m3fn, "float8_e4m3fn"),
+        (ml_dtypes.float8_e5m2, "float8_e5m2"),
+        (ml_dtypes.float8_e8m0fnu, "float8_e8m0fnu"),
+    ],
+)
+def test_all_bit_patterns_mean_what_they_mean_in_pytorch(ours, theirs):
+    bits = np.arange(256, dtype=np.uint8)
+    np.testing.assert_array_equal(
+        bits.view(ours).astype(np.float64), as_torch(bits, theirs).numpy()
+    )
+
+
+def test_the_two_kinds_of_e4m3_differ_in_the_largest_exponent_alone():
+    """float8_e4m3 ends at 240, with infinities beyond; e4m3fn (OCP) goes on to 448."""
+    bits = np.arange(256, dtype=np.uint8)
+    with np.errstate(invalid="ignore"):
+        ieee = bits.view(ml_dtypes.float8_e4m3).astype(np.float64)
+    ocp = as_torch(bits, "float8_e4m3fn").numpy()
+    top = bits & 0x78 == 0x78
+    np.testing.assert_array_equal(ieee[~top], ocp[~top])
+    assert top.sum() == 16 and not np.isfinite(ieee[top]).any()
+    assert np.nanmax(ocp) == 448 and ieee[~top].max() == 240
+
+
+def torchs_fp8(inputs):
+    """Return decode_fp8 by PyTorch in float64, with its own reading of the eight bits."""
+    torch = pytest.importorskip("torch")
+    x, *matrices, scales, chosen, weights = inputs
+    blocks = matrices[0].shape[2] // 128
+    cuts = (0, blocks, 2 * blocks, scales.shape[2])
+    wide = []
+    for matrix, first, past in zip(matrices, cuts, cuts[1:]):
+        assert not (matrix.view(np.uint8) & 0x78 == 0x78).any()  # where both kinds are the same
+        scale = torch.from_numpy(scales[..., first:past].reshape(len(scales), 1, -1)).double()
+        wide.append(as_torch(matrix, "float8_e4m3fn") * scale)
+    tokens = torch.from_numpy(x.astype(np.float64))
+    return mixed(tokens, lambda t, e: torch_network(t, *(m[e] for m in wide)), chosen, weights)
+
+
+def torch_network(rows, gate, up, down):
+    silu = pytest.importorskip("torch").nn.functional.silu
+    return (silu(rows @ gate) * (rows @ up)) @ down
+
+
+def mixed(tokens, network, chosen, weights):
+    """Return the sum of each token's networks times their weights."""
+    out = tokens * 0
+    for t, j in np.ndindex(*chosen.shape):
+        out[t] += float(weights[t, j]) * network(tokens[t], chosen[t, j])
+    return out.numpy()
+
+
+def torch_quantized(x):
+    """Return a vector as MXFP8 by PyTorch: 32 neighbours have a scale of float8_e8m0fnu."""
+    torch = pytest.importorskip("torch")
+    groups = x.to(torch.bfloat16).double().reshape(-1, 32)
+    power = torch.floor(torch.log2(groups.abs().amax(dim=1, keepdim=True))) - 7
+    scale = torch.exp2(power).float().to(torch.float8_e8m0fnu).double()
+    return ((groups / scale).float().to(torch.float8_e4m3fn).double() * scale).reshape(x.shape)
+
+
+def torch_opened(packs, exponents):
+    """Return matrices [experts, d, n]: packs [experts, d / 4, n, 4], a scale for 8 rows of them.
+
+    `exponents`: [experts, 16, d / 512 * n].
+    """
+    count, quads, n, _ = packs.shape
+    scale = as_torch(exponents.reshape(count, 16, -1, n), "float8_e8m0fnu")
+    scale = scale.repeat_interleave(8, dim=1).transpose(1, 2).reshape(count, quads, n, 1)
+    values = as_torch(packs, "float8_e4m3fn").reshape(packs.shape) * scale
+    return values.transpose(2, 3).reshape(count, 4 * quads, n)
+
+
+def torchs_mx(inputs):
+    """Return decode_mx by PyTorch in float64, with its own float8_e4m3fn and float8_e8m0fnu."""
+    torch = pytest.importorskip("torch")
+    x, *packs, scales, chosen, weights = inputs
+    sizes = [m.shape[1] // 128 * m.shape[2] for m in packs]
+    cuts = np.cumsum([0, *sizes])
+    gate, up, down = (
+        torch_opened(m, np.ascontiguousarray(scales[:, :, a:b]))
+        for m, a, b in zip(packs, cuts, cuts[1:])
+    )
+
+    def network(token, e):
+        inside = torch_quantized(token)
+        opened = torch.nn.functional.silu(inside @ gate[e]) * (inside @ up[e])
+        return torch_quantized(opened) @ down[e]
+
+    return mixed(torch.from_numpy(x.astype(np.float64)), network, chosen, weights)
+
+
+@pytest.mark.parametrize("case", [c for c in SMALL if c.kernel in EIGHT_BITS], ids=lambda c: c.name)
+def test_values_of_eight_bits_are_those_of_pytorch(case):
+    """PyTorch computes in float64: the case's own tolerance is all that is allowed, twice."""
+    reference = torchs_fp8 if case.kernel == "decode_fp8" else torchs_mx
+    (ours,) = of_kernel(case)
+    as_pytorch(case, ours, reference(make_inputs(case, LAB.seed)))
+
+
+def test_bits_read_as_another_kind_are_outside_of_the_tolerance():
+    """The comparison can fail: e5m2 in place of e4m3fn is far away."""
+    case = next(c for c in SMALL if c.kernel == "decode_fp8")
+    inputs = list(make_inputs(case, LAB.seed))
+    inputs[3] = inputs[3].view(ml_dtypes.float8_e5m2).astype(ml_dtypes.float8_e4m3)
+    with pytest.raises(AssertionError):
+        as_pytorch(case, *of_kernel(case), torchs_fp8(inputs))
+
+
+@pytest.mark.parametrize("reference, mistake", declared("moe"), ids=lambda x: str(x)[:60])
+def test_what_is_declared_is_named(reference, mistake):
+    assert named("moe", reference, mistake)
+
+
+#: case, the solution's words, a student's, and what is said of them
+NATURAL = [
+    ("gather_200of300x64", "index = load(which[r:r + m * each].reshape((m, each)))",
+     "index = which[r:r + m * each].reshape((m, each))", "dma_copy the indices into SBUF first"),
+    ("gather_200of300x64", "src=table.vector_select(0, index[:, i:i + 1])",
+     "src=table[index[:, i:i + 1]]", "t.vector_select(0, indices)"),
+    ("gather_256of1000x96_bfloat16", "table.vector_select(0, index[:, i:i + 1])",
+     "table.vector_select(0, index)", "one column: index[:, 0:1]"),
+    ("gather_256of1000x96_bfloat16", "place = out[r:r + m * each].reshape((m, each, d))",
+     "place = out[r:r + m * each].reshape((each, m, d)).permute((1, 0, 2))",
+     "rows are out of order"),
+    ("scatter_add_200to300x64", "nisa.dma_compute(dst=place, srcs=[tile[:, i], place], "
+     "reduce_op=nl.add,\n                             oob_mode", "nisa.dma_copy(dst=place, "
+     "src=tile[:, i], oob_mode", "rows are written, not added"),
+    ("scatter_add_200to300x64", "reduce_op=nl.add,\n                             "
+     "oob_mode=nisa.oob_mode.skip)\n    # END", "reduce_op=nl.add)\n    # END",
+     "offsets 0 .. 299"),
+    ("scatter_add_200to300x64", "srcs=[tile[:, i], place]", "srcs=[tile[:, i]]",
+     "what is added, and dst itself"),
+    ("route_200x256_4of32", "data=rows[:, b + i:d:blocks]",
+     "data=rows[:, (b + i) * P:(b + i) * P + P]", "in different orders"),
+    ("route_200x256_4of32", "new(bank.shape), new((m, 8))", "new(bank.shape), new((m, k))",
+     "result (128, 8)"),
+    ("route_200x256_4of32", "nisa.tensor_scalar(dst=share, data=powers, op0=nl.multiply, "
+     "operand0=total)", "nisa.tensor_copy(dst=share, src=powers)", "not divided by their sum"),
+    ("decode_2x256_2of6x128", "(source.shape[0], P, d // P, n)).select(0, number)",
+     "(source.shape[0], P, d // P, n))[number]", "t.select(dim, index)"),
+    ("decode_2x256_2of6x128", "source.reshape((source.shape[0], P, d // P, n)).select(0, number)",
+     "source.select(0, number).reshape((P, d // P, n))", "make the other views first"),
+    ("decode_2x256_2of6x128", "source.reshape((source.shape[0], P, d // P, n)).select(0, number)",
+     "source.reshape((source.shape[0], d // P, P, n)).permute((0, 2, 1, 3)).select(0, number)",
+     "of a matrix lie together"),
+    ("decode_3x256_2of4x256_bfloat16", "stationary=matrix[:, c, b:n:n // P]",
+     "stationary=matrix[:, c, b * P:b * P + P]", "b * 128 + 127 go together"),
+    ("decode_2x256_2of6x128", "op=nl.silu, data=times(column", "op=nl.sigmoid, data=times(column",
+     "the sigmoid is applied"),
+    ("decode_2x256_2of6x128", "weights.reshape((1, n * k)).broadcast(0, P)",
+     "weights.reshape((1, n * k))", "a tile of shape (128, 1)"),
+    ("decode_fp8_2x256_2of4x128_bfloat16", "data=scaled(times(column, parts[0]), scale[:, 0:b])",
+     "data=times(column, parts[0])", "gate is not scaled"),
+    ("experts_100x256_3x40x128", "src=x.vector_select(0, number), oob_mode=nisa.oob_mode.skip)",
+     "src=x.vector_select(0, number))", "offsets 0 .. 99"),
+    ("experts_100x256_3x40x128", "            nisa.memset(dst=rows, value=0.0)\n", "",
+     "never written"),
+    ("experts_100x256_3x40x128", ".permute((1, 0))", "", "must lie along partitions"),
+    ("experts_100x256_3x40x128", "nisa.tensor_scalar(dst=result[:, c:c + w], data=bank, "
+     "op0=nl.multiply, operand0=share)", "nisa.tensor_copy(dst=result[:, c:c + w], src=bank)",
+     "without their weights"),
+    ("decode_mx_2x512_2of3x512_bfloat16", "source[:, 4 * q:4 * q + 4]", "source[:, 0:4]",
+     "the exponents of the first"),
+    ("decode_mx_2x512_2of3x512_bfloat16", "stationary=packs[:, c, first:first + 4 * P - 3:4],\n"
+     "                stationary_scale=rows[:, c, first:first + 4 * P - 3:4]",
+     "stationary=packs[:, c, b * P:b * P + P],\n"
+     "                stationary_scale=rows[:, c, b * P:b * P + P]", "neighbours, 512 * b"),
+    ("decode_mx_2x512_2of3x512_bfloat16", "tile.view(nl.float8_e4m3fn_x4)", "tile",
+     "float8_e4m3fn_x4"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "case, right, wrong, says", NATURAL, ids=[row[0] + "-" + row[3][:30] for row in NATURAL]
+)
+def test_a_natural_mistake_is_named(tmp_path, case, right, wrong, says):
+    one = LAB.case(case)
+    outcome = changed(LAB, one, right, wrong, tmp_path, asked(one))
+    assert outcome.status == FAILED and says in outcome.detail, outcome.detail
