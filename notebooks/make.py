@@ -86,6 +86,7 @@ def all_notebooks() -> dict[str, str]:
         + "\n"
         for tour in sorted((HERE / "tours").glob("*.md"))
         for dialect in DIALECTS
+        if (HERE.parent / "labs" / tour.stem / DIALECTS[dialect][2]).is_file()
     }
 
 

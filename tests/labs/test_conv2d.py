@@ -285,3 +285,10 @@ def test_float32_that_is_computed_in_float16_is_wrong(name, rounded):
         functions=case.functions,
     )
     assert right.ok
+
+
+def test_a_row_that_no_bank_holds_belongs_to_the_section_that_runs_it():
+    steps = {name: step for step in LAB.steps for name in step.cases}
+    handout = (LAB.folder / "README.md").read_text("utf-8")
+    section = handout.partition("odd_width1300")[0].rpartition("\n## ")[2].splitlines()[0]
+    assert steps["odd_width1300"].section == section

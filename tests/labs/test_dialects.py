@@ -14,7 +14,8 @@ from nkisim.lint import level, program
 from nkisim.lint.constructs import VERSIONS
 
 LABS = Path(__file__).parents[2] / "labs"
-NAMES = sorted(p.parent.name for p in LABS.glob("*/kernels_nki.py"))
+NEWER = sorted(p.parent.name for p in LABS.glob("*/kernels_nki.py"))
+NAMES = [name for name in NEWER if (LABS / name / "kernels.py").is_file()]
 
 #: kernels that do not do the same in both, and why
 DIFFERENT = {
@@ -73,7 +74,7 @@ def labs():
     }
 
 
-def test_every_lab_has_both_and_the_same_kernels(labs):
+def test_a_lab_of_two_dialects_has_the_same_kernels_in_both(labs):
     assert NAMES == sorted(p.parent.name for p in LABS.glob("*/kernels.py"))
     for lab, old, new in labs.values():
         for case in lab.cases:
@@ -123,7 +124,7 @@ def test_results_bytes_and_time_agree(labs, monkeypatch, name, case, target):
         assert new.dma_transfer_count == old.dma_transfer_count
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NEWER)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_no_compiler_refuses_the_new_kernels(name, version):
     file = LABS / name / "kernels_nki.py"

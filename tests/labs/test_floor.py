@@ -51,7 +51,7 @@ def test_no_kernel_is_below_its_floor_and_the_page_says_what_is_predicted_today(
     cases = [(lab, case) for lab, case in benchmark.cases() if case.name in QUICK]
     assert len(cases) == len(QUICK)
     page = written()[target]
-    for dialect in ("", "_nki"):
+    for dialect in ("", "_nki") if target != "trn1" else ("",):  # import nki is for trn2 and later
         for lab, case in cases:
             row = benchmark.row(lab, case, target, dialect)
             assert 1.0 <= row.ratio < (1.25 if not row.step else 2.0), (case.name, row)
@@ -71,7 +71,8 @@ def test_a_floor_is_the_longest_of_its_chains(benchmark):
     from nkisim.chip import hw
 
     core = hw.get("trn2")
-    _, nothing = benchmark.floor(core, 0.0, 0, 0)
+    assert benchmark.floor(core, 0.0, 0, 0)[1] == core.timing.launch_us
+    _, nothing = benchmark.floor(core, 0.0, 1, 1)  # a way there and back, and hardly a byte
     moved, many = benchmark.floor(core, 0.0, 1 << 30, 1 << 30)
     _, busy = benchmark.floor(core, 5000.0, 1 << 20, 1 << 20)
     assert nothing > core.timing.launch_us + 2 * core.timing.dma_start_us
