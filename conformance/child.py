@@ -272,7 +272,8 @@ class _Watch:
     def pytest_runtest_call(self, item: Any) -> Iterator[None]:
         """Note whether a sample's case comes to a kernel; end it after its time, if it has one."""
         self.ran = True
-        with launch.watched() as runs, time_limit(self.job["detail"].get("each", 0)):
+        np.random.seed(42)  # some tests draw without a seed, and pass by chance
+        with launch.collected_findings() as runs, time_limit(self.job["detail"].get("each", 0)):
             try:
                 return (yield)
             finally:

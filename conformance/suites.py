@@ -277,6 +277,13 @@ SUITES = (
         ("aws-neuron/nki-library",),
     ),
     Suite(
+        "nki-library 2.29",
+        "the branch of release 2.29, whose mlp.py can be imported",
+        "trn2",
+        (_library(version="0.3"),),
+        ("aws-neuron/nki-library@2.29_release",),
+    ),
+    Suite(
         "nki-library 0.2",
         "the library as it was for NKI 0.2",
         "trn2",
