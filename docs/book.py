@@ -1,7 +1,8 @@
 """Put the site's pages together and build them: `nox -s docs` runs `python docs/book.py`.
 
 The pages are the Markdown that a reader finds in the repository, at the same places, so that links
-hold in both. Made here: a page for each error, from CHECKS.md, and the references, from docstrings.
+hold in both. Made here: a page for each error, from CHECKS.md, the references, from docstrings,
+and the handouts of each dialect.
 Nothing of labs/*/solutions is in it: the site may be given to students.
 """
 
@@ -12,6 +13,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from labkit.dialect import KERNELS
+from labkit.starter.handouts import render
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "docs"
@@ -48,22 +52,52 @@ REFERENCES = {
         ),
     ),
 }
+#: dialect -> folder and title of its handouts: what the students of such a course read
+COURSES = {
+    "beta1": ("trn1", "Labs for Trainium 1 (neuronxcc.nki)"),
+    "nki": ("trn2", "Labs for Trainium 2 and 3 (import nki)"),
+}
+#: Where labs begin; the others follow by name.
+FIRST = ("puzzles", "vecadd", "ffnn", "norms", "attention", "moe", "conv2d", "convnet")
+
+
+def labs_in(dialect: str = "") -> list[str]:
+    """Return the labs that have kernels in a dialect, or in any, in the order of a course."""
+    found = [
+        page.parent.name
+        for page in ROOT.glob("labs/*/README.md")
+        if not dialect or (page.parent / KERNELS[dialect]).is_file()
+    ]
+    return sorted(found, key=lambda lab: (FIRST.index(lab) if lab in FIRST else len(FIRST), lab))
+
+
 #: What the sidebar shows: title of a group, and its pages with their names there.
 CONTENTS = {
-    "Labs": {f"{lab} <labs/{lab}/README>": "" for lab in ("vecadd", "ffnn", "conv2d")},
+    **{
+        title: {f"{lab} <{folder}/{lab}/README>": "" for lab in labs_in(dialect)}
+        for dialect, (folder, title) in COURSES.items()
+    },
+    "Labs, both dialects": {f"{lab} <labs/{lab}/README>": "" for lab in labs_in()},
     "Use": {
         "All commands": "docs/commands",
+        "The machine": "docs/machine",
+        "Read a profile": "docs/reading-a-profile",
         "Profiles": "docs/profiling",
         "Profiles of a chip": "NEURON_PROFILE",
         "On another machine": "docs/remote",
+        "Git, keys, editor": "docs/remote-work",
         "Environment": "docs/environment",
+        "Answers in JSON": "docs/json",
         "Which NKI is imported": "docs/import-rule",
         "Tuning": "docs/tuning",
+        "Evaluate": "docs/evaluate",
+        "Agents": "docs/agents",
         "Searchers": "docs/searchers",
     },
     "The two dialects": {
         "The newer dialect": "docs/nki-dialect",
         "Migration": "docs/migration",
+        "Rows by index": "docs/gather-scatter",
         "Limits of the language": "docs/language-limits",
         "What does not build": "docs/release-verdicts",
     },
@@ -78,7 +112,9 @@ CONTENTS = {
     },
     "For staff": {
         "A course, week by week": "docs/staff",
+        "Course plans": "docs/course-plans",
         "Grading": "docs/grading",
+        "Templates": "docs/course-templates",
         "What was tried against it": "docs/red-team",
         "A class, day by day": "docs/class-days",
         "One cluster for all": "docs/cluster",
@@ -150,6 +186,12 @@ def assemble(pages: Path) -> None:
             target = pages / source.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target)
+    for dialect, (folder, _) in COURSES.items():
+        for lab in labs_in(dialect):
+            target = pages / folder / lab / "README.md"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            text = (ROOT / "labs" / lab / "README.md").read_text("utf-8")
+            target.write_text(render(text, dialect, lab), "utf-8")
     with open(pages / "README.md", "a", encoding="utf-8") as file:
         file.write(contents())
     (pages / "errors").mkdir()

@@ -2,13 +2,15 @@
 
 A shown line must occur in the output. `...` in it stands for anything, and `~85` for a number
 within a fifth of 85: what the latency model predicts may move a little without the page being
-wrong.
-A Python block with a title is a file that the commands of the page use.
+wrong. A handout shows the whole output, in order: what it leaves out is a line `...`.
+A Python block with a title is a file that the commands of the page use. Handouts are run as the
+students of each dialect get them.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shlex
@@ -19,6 +21,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from labkit.dialect import DIALECTS, KERNELS, MANIFEST
+from labkit.starter.handouts import render
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -57,17 +62,58 @@ def occurs(line: str, said: str) -> bool:
     return False
 
 
+def is_printed(shown: list[str], said: str) -> bool:
+    """Return whether an output is what a page shows, with `...` for what is left out, and no gap.
+
+    Blanks are not compared: where a table ends depends on the width of the terminal.
+    """
+    lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
+    parts: list[list[re.Pattern[str]]] = [[]]
+    for line in shown:
+        if line.strip() == "...":
+            parts.append([])
+        else:
+            pieces = " ".join(line.split()).split("...")
+            parts[-1].append(re.compile(" *.* *".join(re.escape(p.strip()) for p in pieces)))
+
+    def here(part: list[re.Pattern[str]], at: int) -> bool:
+        return len(lines) - at >= len(part) and all(
+            p.fullmatch(line) for p, line in zip(part, lines[at:])
+        )
+
+    at = len(parts[0])
+    if not here(parts[0], 0) or (len(parts) == 1 and at != len(lines)):
+        return False
+    for part in parts[1:-1]:
+        found = next((k for k in range(at, len(lines) + 1) if here(part, k)), None)
+        if found is None:
+            return False
+        at = found + len(part)
+    last = len(lines) - len(parts[-1])
+    return len(parts) == 1 or (last >= at and here(parts[-1], last))
+
+
 def files(text: str) -> dict[str, str]:
     """Return the files that a page shows: its Python blocks with a title."""
     return dict(re.findall(r'^```python title="([\w.]+)"\n(.*?)^```', text, re.M | re.S))
 
 
-def run(command: str, shown: list[str], code: int, folder: Path, **env: str) -> None:
-    """Run a command of a page in a folder, and hold it to what the page shows."""
+def readers_environment() -> dict[str, str]:
+    """Return the environment without what our other tests need: a reader has AWS's chips alone."""
+    return {name: value for name, value in os.environ.items() if name != "NKISIM_TARGETS"}
+
+
+def run(
+    command: str, shown: list[str], code: int, folder: Path, whole: bool = False, **env: str
+) -> None:
+    """Run a command of a page in a folder, and hold it to what the page shows.
+
+    `whole`: that is all that it prints to standard output, in order.
+    """
     program, *args = shlex.split(command)
     assert program == "python", "commands in console blocks begin with python"
     if args[0].endswith("tester.py"):  # pages promise results, not how long this machine takes
-        args += ["--case-limit", str(HANGS)]
+        args += ["--timeout", str(HANGS)]
     done = subprocess.run(
         [sys.executable, *args],
         cwd=folder,
@@ -75,10 +121,15 @@ def run(command: str, shown: list[str], code: int, folder: Path, **env: str) -> 
         capture_output=True,
         encoding="utf-8",
         timeout=2 * HANGS,
-        env={**os.environ, **env},
+        env={**readers_environment(), **env},
     )
     said = " ".join((done.stdout + done.stderr).split())
     assert done.returncode == code, said
+    if whole and shown:
+        assert is_printed(shown, done.stdout + done.stderr), (
+            f"{shown} is not: {done.stdout}{done.stderr}"
+        )
+        return
     for line in shown:
         assert occurs(" ".join(line.split()), said), f"{line!r} is not in: {said}"
 
@@ -99,18 +150,39 @@ PAGES = tuple(
     )
     if page != OF_INFRA and "```console" in page.read_text("utf-8")
 )
+HANDOUTS = tuple(sorted(ROOT.glob("labs/*/README.md")))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("page", HANDOUTS, ids=lambda p: p.parent.name)
+def test_the_commands_of_a_handout(page: Path, dialect: str, tmp_path: Path):
+    """Run what students of a dialect read, where their repository says which one it is."""
+    if not (page.parent / KERNELS[dialect]).is_file():
+        pytest.skip("the lab is not written in this dialect")
+    text = render(page.read_text("utf-8"), dialect, page.parent.name)
+    folder = tmp_path / "labs" / page.parent.name
+    shutil.copytree(page.parent, folder, ignore=shutil.ignore_patterns("__pycache__", "results"))
+    (tmp_path / MANIFEST).write_text(json.dumps({"dialect": dialect}), "utf-8")
+    for name, code in files(text).items():
+        (folder / name).write_text(code, "utf-8")
+    for command, shown, code in commands(text):
+        run(command, shown, code, folder, whole=True, NKI_BANNER="0")
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if p not in HANDOUTS], ids=lambda p: p.relative_to(ROOT).as_posix()
+)
 def test_the_commands_of_a_page(page: Path, tmp_path: Path):
     """Run them in order, in one copy: they build on each other."""
     # answer keys lie below the lab whose commands they run, pages of docs below the repository
     home = page.parents[page.parent.name == "solutions" or page.parent == ROOT / "docs"]
-    part = "labs" if home == ROOT else ""  # what pages of the repository speak of
+    # what pages of the repository speak of
+    parts = ("labs", "searchers") if home == ROOT else ("",)
     folder = tmp_path / home.name
-    shutil.copytree(
-        home / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "results")
-    )
+    for part in parts:
+        shutil.copytree(
+            home / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "results")
+        )
     text = page.read_text("utf-8")
     for name, code in files(text).items():
         (folder / name).write_text(code, "utf-8")
@@ -134,7 +206,8 @@ def test_a_newcomer_reaches_a_passing_step_1_in_five_minutes_of_reading():
     path = (ROOT / "README.md").read_text("utf-8").split("\n## A kernel to look at")[0]
     assert path.index("--kernel tiled") < path.index("labs/vecadd/README.md")
     handout = (ROOT / "labs" / "vecadd" / "README.md").read_text("utf-8")
-    passes = handout.index("latency", handout.index("vector_add_tiled on trn1 (sim)"))
+    handout = render(handout, "beta1", "vecadd")
+    passes = handout.index("latency", handout.index("vector_add_tiled on ... (sim)"))
     path += handout[:passes]
     assert words(path) <= 5 * WORDS_A_MINUTE, f"{words(path) / WORDS_A_MINUTE:.1f} minutes"
 
@@ -157,6 +230,7 @@ def test_a_kernel_that_a_handout_shows_is_that_of_its_file(page: Path):
     given = [
         functions((page.parent / name).read_text("utf-8"))
         for name in ("kernels.py", "kernels_nki.py")
+        if (page.parent / name).is_file()
     ]
     for block in re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.M | re.S):
         for name, text in functions(block).items():
@@ -165,7 +239,10 @@ def test_a_kernel_that_a_handout_shows_is_that_of_its_file(page: Path):
 
 @pytest.mark.parametrize("page", sorted(ROOT.glob("labs/*/README.md")), ids=lambda p: p.parent.name)
 def test_what_a_handout_shows_in_one_dialect_it_shows_in_the_other(page: Path):
-    names = list(files(page.read_text("utf-8")))
+    if not (page.parent / "kernels.py").is_file():
+        return  # written in the newer dialect alone
+    text = page.read_text("utf-8")
+    names = [n for d in DIALECTS for n in files(render(text, d, page.parent.name))]
     assert {n for n in names if not n.endswith("_nki.py")} == {
         n.replace("_nki.py", ".py") for n in names if n.endswith("_nki.py")
     }
@@ -191,6 +268,45 @@ def test_every_question_has_an_answer_in_the_key(page: Path):
         for list_ in re.findall(r"^Questions:\n\n(.*?\n)(?=\n\S(?!\.))", body, re.M | re.S):
             of = [len(re.findall(r"^\d\. ", part, re.M)) for part in (list_, answers[number])]
             assert of[0] == of[1] > 1, number
+
+
+#: What a handout may say in a transcript of a figure: nothing. Its questions ask for them.
+FIGURES = re.compile(
+    r"^ *(latency|instructions:|dma_|hbm_|HBM|total_|bound|mfu|tensor_|sbuf_|\w+ +right +passed)"
+)
+#: A figure with its unit, as the key of answers says it.
+VALUE = re.compile(r"\b(\d[\d,.]*\d|\d) (us|ms|transfers|GB|MB|matmuls)\b")
+#: What a question or its explanation gives, to count with.
+GIVEN = {("739", "us"), ("0.23", "GB")}
+
+
+@pytest.mark.parametrize("page", HANDOUTS, ids=lambda p: p.parent.name)
+def test_no_handout_answers_its_own_questions(page: Path):
+    text = page.read_text("utf-8")
+    lines = [line for _, shown, _ in commands(text) for line in shown if FIGURES.match(line)]
+    assert [line for line in lines if "..." not in line] == []
+    key = page.parent / "solutions" / "answers.md"
+    if key.is_file():
+        found = VALUE.finditer(key.read_text("utf-8").replace("~", ""))
+        answers = {m.groups() for m in found} - GIVEN
+        assert not answers & {m.groups() for m in VALUE.finditer(text)}
+
+
+@pytest.mark.parametrize(
+    "shown, said, same",
+    [
+        (["a 1", "b"], "a   1\n\nb\n", True),
+        (["a", "c"], "a\nb\nc\n", False),
+        (["a", "...", "c"], "a\nb\nc\n", True),
+        (["a", "...", "c"], "a\nc\n", True),
+        (["a ... us"], "a 17.2 us\n", True),
+        (["a"], "a\nb\n", False),
+        (["b"], "a\nb\n", False),
+        (["...", "b"], "a\nb\n", True),
+    ],
+)
+def test_a_shown_output_has_no_hidden_gaps(shown: list[str], said: str, same: bool):
+    assert is_printed(shown, said) is same
 
 
 def test_the_rules_that_handouts_name_exist_and_say_so():

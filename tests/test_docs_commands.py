@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from .test_docs import OF_INFRA
+from .test_docs import OF_INFRA, readers_environment
 from .test_docs import PAGES as RUN
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,6 +38,7 @@ OTHER_NAMES = ("bash", "shell", "zsh", "fish", "powershell", "terminal", "sh")
 #: Programs that are not ours: only that the line is one that a shell reads.
 FOREIGN = {
     "ssh",
+    "ssh-keygen",
     "git",
     "aws",
     "export",
@@ -233,7 +234,7 @@ def test_the_readme_leads_a_newcomer_to_a_passing_kernel_in_three_commands(tmp_p
     assert install[:4] == ["python3", "-m", "venv", ".venv"]
     assert install[4:9] == ["&&", ".", ".venv/bin/activate", "&&", "python"]
     assert install[9:12] == ["-m", "pip", "install"] and install[-1] == ".[labs]"
-    env = {**os.environ, "PYTHONPATH": str(home / "shared"), "NKI_BANNER": "0"}
+    env = {**readers_environment(), "PYTHONPATH": str(home / "shared"), "NKI_BANNER": "0"}
     done = subprocess.run(
         [sys.executable, *run[1:]],
         cwd=home,

@@ -8,10 +8,11 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
-from docs.figures import diagrams
-from docs.figures.__main__ import FACTS, HERE, main
+from docs.figures import chip, diagrams
+from docs.figures.__main__ import FACTS, HERE, LABS, main
 from docs.figures.diagrams import DIAGRAMS
 from docs.figures.predicted import PREDICTED
+from docs.figures.runs import RUNS
 
 from nkisim.chip import hw
 
@@ -53,8 +54,9 @@ def test_a_diagram_cannot_contradict_the_chip(name: str, monkeypatch: pytest.Mon
 
     ours = numbers()
     cores = tuple(dataclasses.replace(core, **OTHER) for core in diagrams.CORES)
-    monkeypatch.setattr(diagrams, "CORES", cores)
-    monkeypatch.setattr(diagrams, "TRN1", cores[0])
+    for module in (diagrams, chip):
+        monkeypatch.setattr(module, "CORES", cores)
+        monkeypatch.setattr(module, "TRN1", cores[0])
     theirs = numbers()
     facts = {
         f"{value:,}"
@@ -79,7 +81,19 @@ def test_a_figure_of_profiles_shows_what_is_predicted_today(name: str):
     assert now == then, AGAIN
 
 
-@pytest.mark.parametrize("name", [*DIAGRAMS, *PREDICTED])
+@pytest.mark.parametrize("name, draw", LABS.items())
+def test_the_diagram_of_a_lab_is_what_its_code_draws(name: str, draw):
+    assert (HERE / f"{name}.svg").read_text("utf-8") == draw().svg(), AGAIN
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_drawing_of_a_run_is_that_of_today_and_shows_no_line_of_the_solution(name: str):
+    text = (HERE / f"{name}.svg").read_text("utf-8")
+    assert text == RUNS[name]().svg(), AGAIN
+    assert "dst=" not in text and "nisa." not in text and not re.search(r"line \d", text)
+
+
+@pytest.mark.parametrize("name", [*LABS, *DIAGRAMS, *RUNS, *PREDICTED])
 def test_a_figure_says_what_it_shows_and_has_two_sets_of_colours(name: str):
     text = (HERE / f"{name}.svg").read_text("utf-8")
     root = ET.fromstring(text)
@@ -88,7 +102,7 @@ def test_a_figure_says_what_it_shows_and_has_two_sets_of_colours(name: str):
     wide = float(root.attrib["viewBox"].split()[2])
     for box in root.iter("{http://www.w3.org/2000/svg}text"):
         assert 0 <= float(box.attrib["x"]) <= wide
-    assert "predicted" in text.lower() or name in DIAGRAMS  # never as if it were measured
+    assert "predicted" in text.lower() or name not in PREDICTED  # never as if it were measured
 
 
 def test_a_name_that_is_no_figure_is_said(capsys):

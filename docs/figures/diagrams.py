@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from nkisim.chip.hw import CORES, MIB, TRN1, size
 
+from .chip import CHIP
 from .drawing import Drawing
+from .operations import OPERATIONS
 
 
 def memory() -> Drawing:
@@ -296,4 +298,6 @@ DIAGRAMS = {
     "matmul": matmul,
     "conv": conv,
     "pool": pool,
+    **CHIP,
+    **OPERATIONS,
 }

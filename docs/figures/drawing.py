@@ -26,6 +26,16 @@ MARK = ("#c11f5c", "#ff7bac")
 FONT = 'system-ui,"DejaVu Sans",sans-serif'
 
 
+FRAME_S = 1.5
+#: Frames take turns; where nothing may move (paper, readers who ask for it) all are shown alike.
+MOVES = (
+    ".frame{{animation:turn {0:g}s linear infinite}}"
+    "@keyframes turn{{0%,{1:.4g}%{{opacity:1}}{1:.4g}1%,100%{{opacity:.5}}}}"
+    "@media print{{.frame{{animation:none}}}}"
+    "@media(prefers-reduced-motion:reduce){{.frame{{animation:none}}}}"
+)
+
+
 def _style() -> str:
     def rules(which: int) -> str:
         out = [f".{name}{{fill:{pair[which]}}}" for name, pair in (FILLS | INK).items()]
@@ -48,9 +58,22 @@ def _style() -> str:
 class Drawing:
     """Shapes on a sheet; `title` and `about` are what a screen reader says of it."""
 
-    def __init__(self, title: str, about: str, width: int, height: int):
+    def __init__(self, title: str, about: str, width: int, height: int, shown: int = 0):
+        """`shown`: the width in pixels that a page gives it if there is room (default: all)."""
         self.title, self.about, self.width, self.height = title, about, width, height
+        self.shown = shown
         self.parts: list[str] = []
+        self.moves = ""
+
+    def begin_frame(self, number: int, count: int) -> None:
+        """Begin a group that stands out while it is its turn; printed, all are alike."""
+        delay = (number - count) * FRAME_S  # below 0: the first frame has its turn at once
+        self.moves = MOVES.format(count * FRAME_S, 100 / count)
+        self.parts.append(f'<g class="frame" style="animation-delay:{delay:g}s">')
+
+    def end_frame(self) -> None:
+        """End the group of `begin_frame`."""
+        self.parts.append("</g>")
 
     def rect(
         self,
@@ -104,10 +127,16 @@ class Drawing:
 
     def svg(self) -> str:
         """Return the file's text."""
+        shown = (
+            f' width="{self.shown}" height="{self.height * self.shown / self.width:.0f}"'
+            if self.shown
+            else ""
+        )
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}"'
+            '<svg xmlns="http://www.w3.org/2000/svg" '
+            f'viewBox="0 0 {self.width} {self.height}"{shown}'
             f' role="img" aria-labelledby="t d">\n<title id="t">{escape(self.title)}</title>\n'
-            f'<desc id="d">{escape(self.about)}</desc>\n<style>{_style()}</style>\n'
+            f'<desc id="d">{escape(self.about)}</desc>\n<style>{_style()}{self.moves}</style>\n'
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" '
             'markerHeight="8" orient="auto"><path d="M0 0L8 4L0 8z" class="dim"/></marker>'
             f'</defs>\n<rect width="{self.width}" height="{self.height}" rx="6" class="bg"/>\n'

@@ -20,7 +20,7 @@ COMMAND = (
     "profile labs/ffnn/kernels_nki.py:nki_matmul_tiled --arg 512x512:bfloat16 "
     "--arg 512x1024:bfloat16 --target trn2 --html"
 )
-WIDTH, HEIGHT = 1280, 705  # pixels: down to the end of the timeline
+WIDTH, HEIGHT = 1280, 865  # pixels: down to the end of the timeline
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
 
 
