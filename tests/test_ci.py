@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,9 +40,27 @@ def test_a_run_that_left_nothing_out_says_so(tmp_path):
 
 def test_ci_runs_the_commands_of_the_readme_and_every_session_of_tests():
     run = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    sessions = re.findall(r"^session (\w+)$", run, re.MULTILINE)
-    assert '"$door" -m nox -s "$1"' in run and "door=python3" in run
+    sessions = re.findall(r"^ *session (\w+)(?: --no-install)?$", run, re.MULTILINE)
+    assert '"$door" -m nox "${@:2}" -s "$1"' in run and "door=python3" in run
+    installed = re.search(r"nox --install-only -s (.*)$", run, re.MULTILINE)[1].split()
+    without = re.findall(r"^ *session (\w+) --no-install$", run, re.MULTILINE)
+    assert sorted(installed) == sorted(without)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     commands = re.findall(r"python3 -m nox -s (\w+)$", readme, re.MULTILINE)
     assert commands == ["simulate", "tests"] and set(commands) <= set(sessions)
     assert set(sessions) == {"lint", "simulate", "tests", "pythons", "infra"}
+
+
+def test_a_checkout_in_a_folder_named_full_runs_its_tests(tmp_path):
+    """Names of folders are keywords of the tests in them, and all were skipped."""
+    home = tmp_path / "full"
+    home.mkdir()
+    shutil.copyfile(ROOT / "tests" / "conftest.py", home / "conftest.py")
+    (home / "test_one.py").write_text(
+        "import pytest\ndef test_a(): pass\n@pytest.mark.full\ndef test_b(): pass\n", "utf-8"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=home, text=True,
+        capture_output=True,
+    )  # fmt: skip
+    assert "1 passed, 1 skipped" in done.stdout, done.stdout

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: below it. Rooms on one storey share a line: they are parts of one thing.
 STOREYS = {
     "nkisim": (
-        "dialect errors",
+        "dialect errors course completion",
         "finder",
         "chip",
         "trace",
@@ -27,12 +27,13 @@ STOREYS = {
         "report",
         "simulation",
         "tuning",
+        "evaluation",
         "language",
         "migrate",
         "instruction_table",
         "api __init__",
         "calibration",
-        "cli notebook __main__ data",
+        "cli agents notebook __main__ data",
     ),
     "labkit": (
         "files dialect tolerance",
@@ -45,13 +46,13 @@ STOREYS = {
         "history",
         "remote",
         "cli",
-        "fleet",
+        "progress fleet",
         "neuron",
         "starter",
         "grade",
         "board",
         "submit",
-        "commands",
+        "commands completion",
         "__main__",
     ),
     "classroom": (
