@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -120,12 +121,6 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     )
     host.stop()
     left = host.left()
-    for line in left:
-        try:
-            os.kill(int(line.split()[0]), 9)
-        except ProcessLookupError:
-            pass
-    import shutil
-
+    host.kill_left()
     shutil.rmtree(short, ignore_errors=True)
     assert left == [], "processes were left on the host"

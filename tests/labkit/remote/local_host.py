@@ -6,6 +6,7 @@ one that runs the tests, with HOME set to a folder of the test's.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -175,3 +176,9 @@ class LocalHost:
             if f"HOME={self.home}".encode() in env and entry.isdigit():
                 found.append(f"{entry} {command.decode(errors='replace')}")
         return [x for x in found if "sshd" not in x and "sftp-server" not in x]
+
+    def kill_left(self) -> None:
+        """Kill what runs have left; one may end with another before its turn."""
+        for line in self.left():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(line.split()[0]), signal.SIGKILL)

@@ -180,8 +180,7 @@ def test_a_restart_of_the_machine_is_told(desk):
     process.communicate()
     pid, began = supervisor(desk), jobs(desk)[0] / "began.json"
     began.write_text(json.dumps({**json.loads(began.read_text()), "boot": "an earlier one"}))
-    for line in desk.host.left():
-        os.kill(int(line.split()[0]), signal.SIGKILL)
+    desk.host.kill_left()
     wait_for(lambda: not Path(f"/proc/{pid}").exists())
     done = desk.run("--say", "m")
     assert "was restarted or stopped while the run went on" in done.stderr
