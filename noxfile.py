@@ -74,30 +74,35 @@ def conformance(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the test suite, on all cores; arguments go to pytest."""
+    """Run the tests, on all cores: -- --full runs every one; other arguments go to pytest."""
     torch = ",torch,jax" if os.environ.get("TRAINIUM_LABS_TORCH") == "1" else ""
     # Python compiles what is imported; to compile all of PyTorch and JAX takes half a minute
     everything = f".[labs,grade,test,infra,history,neuron,docs{torch}]"
     session.install("--no-compile", "-e", everything, silent=True)
-    if session.posargs:
+    if session.posargs not in ([], ["--full"]):
         session.run("python", "-m", "pytest", *session.posargs)
         return
     # a worker a core; a worker keeps neighbours, which share what a module sets up
-    session.run(
-        "python", "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", *results("tests")
-    )
+    workers = ("-n", "auto", "--dist", "worksteal")
+    session.run("python", "-m", "pytest", "-q", *workers, *session.posargs, *results("tests"))
     # the quick tests of infra, apart: its folder has a conftest of its own
+    files = ("test_spec.py", "test_cost.py", "test_course_plans.py")
     with session.chdir("infra/tests"):
-        session.run(
-            "python",
-            "-m",
-            "pytest",
-            "-q",
-            "test_spec.py",
-            "test_cost.py",
-            "test_course_plans.py",
-            *results("tests-infra"),
-        )
+        session.run("python", "-m", "pytest", "-q", *files, *results("tests-infra"))
+
+
+@nox.session(default=False, venv_backend="uv|virtualenv")
+def quick(session: nox.Session) -> None:
+    """Check in a minute what one edits: style, types, samples of rows and rules, labs on trn2."""
+    session.install("-e", ".[labs,infra,grade,lint]", silent=True)
+    session.install("pytest", "pytest-xdist", "pytest-timeout", "hypothesis", silent=True)
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy", "shared/labkit", "shared/nkisim")
+    rooms = ("tests/nkisim/isa/test_row_matrix.py", "tests/nkisim/checks/test_examples.py")
+    few = ("-n", "auto", "--dist", "worksteal", "--quick", "60")
+    session.run("python", "-m", "pytest", "-q", *few, *rooms, *results("quick"))
+    session.run("python", "-m", "labkit", "simulate", "--target", "trn2")
 
 
 @nox.session(default=False)
@@ -208,19 +213,20 @@ def others_tools(session: nox.Session, requirements: str) -> str:
     """Install programs of others apart, since each pins its own boto3; return their folder."""
     folder = Path(session.virtualenv.location).parent / Path(requirements).stem
     python = str(folder / "bin/python")
-    session.run("python", "-m", "venv", str(folder), silent=True)
+    session.run_install("python", "-m", "venv", str(folder), silent=True)
     install = [python, "-m", "pip", "install", "-q"]
     if session.venv_backend == "uv":
         install = [nox.virtualenv.UV, "pip", "install", "-q", "--python", python]
-    session.run(*install, "-r", requirements, external=True, silent=True)
+    session.run_install(*install, "-r", requirements, external=True, silent=True)
     # its schema alone: the rest of it (CDK, 180 MB) pins what contradicts the others' pins
-    session.run(*install, "--no-deps", "aws-parallelcluster==3.16.1", external=True, silent=True)
+    alone = ("--no-deps", "aws-parallelcluster==3.16.1")
+    session.run_install(*install, *alone, external=True, silent=True)
     return str((folder / "bin").resolve())
 
 
 @nox.session(default=False, venv_backend="uv|virtualenv")
 def infra(session: nox.Session) -> None:
-    """Test infra against the fake cloud and booted local hosts, and lint it: -- --full runs all.
+    """Test infra against the fake cloud and booted hosts, and lint it: -- --full runs all.
 
     What a machine cannot run (booted hosts need root, systemd-container and mmdebstrap) is skipped,
     and the last lines say what and why. Where uv is installed, it installs the packages: Ansible's
@@ -232,7 +238,7 @@ def infra(session: nox.Session) -> None:
         # what pip does and uv does not; Ansible reads its collections without bytecode
         folder = str(Path(session.virtualenv.location) / "lib")
         words = ("-m", "compileall", "-q", "-j", "0", "-x", "ansible_collections", folder)
-        session.run("python", *words, silent=True, success_codes=[0, 1])
+        session.run_install("python", *words, silent=True, success_codes=[0, 1])
     programs = others_tools(session, "infra/requirements-tools.txt")
     session.run("yamllint", "-c", "infra/.yamllint", "infra")
     with session.chdir("infra/tests"):

@@ -1,4 +1,4 @@
-"""Print what a run of CI did not test, and why, from the results that pytest left in a folder.
+"""Print what a run of CI did not test, why, and what was slowest, from the results of pytest.
 
 The folder has a JUnit file for each run of pytest, `sessions` (name, seconds) and `not-installed`
 (package: reason). A green run must not hide what it did not do.
@@ -25,14 +25,25 @@ def read(path: Path) -> tuple[Counter, Counter]:
     return ended, reasons
 
 
+def slowest(folder: Path, count: int = 10) -> list[str]:
+    """Return a line for each of the slowest tests of all runs."""
+    found = []
+    for path in folder.glob("*.xml"):
+        for case in ET.parse(path).iter("testcase"):
+            place = case.get("classname", "").split(".")[-1]
+            found.append((float(case.get("time", 0)), f"{path.stem}: {place}::{case.get('name')}"))
+    return [f"{seconds:>7.0f}  {name}" for seconds, name in sorted(found, reverse=True)[:count]]
+
+
 def table(folder: Path) -> list[str]:
-    """Return the lines: minutes of each session, what was skipped, and the totals of all runs."""
+    """Return the lines: minutes of sessions, the slowest tests, what was skipped, the totals."""
     total: Counter = Counter()
     lines = ["", "session    minutes"]
     sessions = folder / "sessions"
     for line in sessions.read_text().splitlines() if sessions.exists() else ():
         name, seconds = line.split()
         lines.append(f"{name:<10} {int(seconds) / 60:7.1f}")
+    lines += ["", "seconds  the slowest tests", *slowest(folder)]
     lines += ["", "not run    tests  why"]
     before = len(lines)
     for path in sorted(folder.glob("*.xml")):

@@ -34,26 +34,3 @@ def own_process():
     for name in [name for name in os.environ if name.startswith("NKI")]:
         del os.environ[name]
     os.environ.update(before)
-
-
-def pytest_addoption(parser):
-    """Add --full, which runs what is marked `full` too."""
-    parser.addoption(
-        "--full",
-        action="store_true",
-        help="run all hostile submissions and all of a class, not a sample",
-    )
-
-
-def pytest_configure(config):
-    """Name our marker."""
-    config.addinivalue_line("markers", "full: runs with --full only")
-
-
-def pytest_collection_modifyitems(config, items):
-    """Leave out what only --full runs."""
-    if not config.getoption("--full"):
-        skip = pytest.mark.skip(reason="one of many like it: pytest --full runs all")
-        for item in items:
-            if item.get_closest_marker("full"):  # not keywords, which have the folders' names too
-                item.add_marker(skip)

@@ -6,7 +6,6 @@ import datetime as dt
 import os
 import signal
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,43 +36,16 @@ LONG = (
     *("links_day", "rates", "kill", "faults", "printed_policy", "days", "secondcloud", "teardown"),
 )
 LONGEST = {f"test_{name}": place for place, name in enumerate(LONG)}
-ONLY_FULL = "one of many like it: pytest --full (nox -s infra -- --full) runs all"
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --full."""
-    text = "run every kill, fault and long test, not a sample of each"
-    parser.addoption("--full", action="store_true", help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name our marker; let all of it be at one time, whenever the tests are run."""
+    """Let all of it be at one time, whenever the tests are run."""
     os.environ["CLASSROOM_NOW"] = START + "+00:00"
-    config.addinivalue_line("markers", "full: runs with --full only")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only --full runs; begin with the longest files, so that workers end at
-    about the same time."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files, so that workers end at about the same time."""
     items.sort(key=lambda item: LONGEST.get(item.path.stem, len(LONGEST)))
-    for item in items:
-        if item.get_closest_marker("full") and not config.getoption("--full"):
-            item.add_marker(pytest.mark.skip(reason=ONLY_FULL))
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print what was not run and why: a green run must not hide it."""
-    reasons: dict[str, list[str]] = defaultdict(list)
-    for report in terminalreporter.stats.get("skipped", []):
-        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        test = report.nodeid.split("::")[-1].split("[")[0]
-        reasons[why.removeprefix("Skipped: ")].append(test)
-    if reasons:
-        terminalreporter.section("not run here, and why")
-    for why, tests in sorted(reasons.items()):
-        terminalreporter.line(f"{len(tests):4d}  {why}")
-        for test in sorted(set(tests)):
-            terminalreporter.line(f"        {tests.count(test):3d} x {test}")
 
 
 def public_key(number: int) -> str:
@@ -152,6 +124,8 @@ def folder(tmp_path: Path) -> ClassFolder:
 
 
 START = "2026-11-21T12:00:00"
+#: students of a class that tests bring up whole: a small one always, large ones with --full
+CLASSES = [12, *(pytest.param(n, marks=pytest.mark.full) for n in (100, 300))]
 
 
 def to_the_real_time(cloud: LabCloud, folder: ClassFolder) -> None:

@@ -63,6 +63,7 @@ def attempt(version: str, python: str, names: tuple[str, ...]) -> bool:
                 ".[labs,plot]",
                 "pytest",
                 "pytest-xdist",
+                "pytest-timeout",
                 "hypothesis",
             ],
             [own, "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", *kept, *tests],
