@@ -24,6 +24,8 @@ from pathlib import Path
 PACKAGES = "systemd,systemd-sysv,dbus,openssh-server,python3,python3-apt,sudo,acl,ca-certificates,iproute2,git,rsync,gpg,curl,procps,bsdutils,gawk,python3-venv,python3-boto3,libpam-systemd,dbus-user-session"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "trainium-labs"
 
+#: how the names of the hosts' control groups begin
+GROUPS = "trainium-labs"
 BOOT = r"""
 set -e
 mount -t tmpfs tmpfs /run; mkdir -p /run/systemd
@@ -34,7 +36,7 @@ mkdir -p "$W/m/etc/ssh/sshd_config.d"
 printf 'ListenAddress %s\nPort 22\nPasswordAuthentication no\nUseDNS no\n' "$IP" > "$W/m/etc/ssh/sshd_config.d/00-lab.conf"
 # Control groups of its own: hosts that share them end each other's services, which have the same names.
 for top in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do
-  if [ -w "$top/cgroup.procs" ]; then mkdir "$top/trainium-$$"; echo $$ > "$top/trainium-$$/cgroup.procs"; fi
+  if [ -w "$top/cgroup.procs" ]; then mkdir "$top/$GROUP"; echo $$ > "$top/$GROUP/cgroup.procs"; fi
 done
 exec systemd-nspawn -q -D "$W/m" --boot --register=no --keep-unit --machine="$NAME" --resolv-conf=off --timezone=off --link-journal=no --console=pipe $NSPAWN
 """
@@ -81,7 +83,10 @@ def why_not() -> str:
         return "needs root"
     missing = [
         t
-        for t in ("systemd-nspawn", "mmdebstrap", "unshare", "ssh", "ssh-keygen", "gpg", "dpkg-deb")
+        for t in (
+            *("systemd-nspawn", "mmdebstrap", "unshare", "setpriv"),
+            *("ssh", "ssh-keygen", "gpg", "dpkg-deb"),
+        )
         if not shutil.which(t)
     ]
     return (
@@ -389,6 +394,21 @@ def _packages(root: Path, work: Path) -> dict[str, str]:
     }
 
 
+def remove_groups(name: str) -> None:
+    """Remove a host's control groups where no process is left in them."""
+    for top in ("", "unified", "systemd"):
+        for folder in sorted(Path("/sys/fs/cgroup", top, name).glob("**/"), reverse=True):
+            with suppress(OSError):  # what still runs there keeps it
+                folder.rmdir()
+
+
+def remove_groups_of_killed_runs() -> None:
+    """Remove the control groups of hosts whose tests have ended, with or without closing them."""
+    for group in Path("/sys/fs/cgroup").glob(f"**/{GROUPS}-*"):
+        if not Path("/proc", group.name.split("-")[2]).exists():
+            remove_groups(group.name)
+
+
 class Host:
     """Hold one booted host."""
 
@@ -399,10 +419,18 @@ class Host:
         place = work / f"host-{name}"
         shutil.rmtree(place, ignore_errors=True)  # of a host of this name that was closed
         place.mkdir()
+        remove_groups_of_killed_runs()
+        self.group = f"{GROUPS}-{os.getpid()}-{name}"
         environ = {**os.environ, "NAME": name, "IP": ip, "W": str(place), "ROOTFS": str(root)}
-        environ["NSPAWN"] = nspawn
+        environ |= {"NSPAWN": nspawn, "GROUP": self.group}
+        # in a process namespace that ends with this process, however it ends: a host that outlives
+        # its test keeps its address from the next run
+        own = ["--pid", "--fork", "--kill-child", "--mount-proc"]
         self.process = subprocess.Popen(
-            ["unshare", "--mount", "--propagation", "private", "bash", "-c", BOOT],
+            [
+                *("setpriv", "--pdeathsig", "KILL"),
+                *("unshare", "--mount", "--propagation", "private", *own, "bash", "-c", BOOT),
+            ],
             env=environ,
             start_new_session=True,
             stdin=subprocess.DEVNULL,
@@ -460,23 +488,14 @@ class Host:
                 self.process.wait(10)
             except subprocess.TimeoutExpired:
                 self.kill()
-
-        for top in ("", "unified", "systemd"):
-            group = Path("/sys/fs/cgroup", top, f"trainium-{self.process.pid}")
-            for folder in sorted(group.glob("**/"), reverse=True):
-                with suppress(OSError):  # what still runs there keeps it
-                    folder.rmdir()
+        remove_groups(self.group)
 
     def kill(self) -> None:
-        """Take its power away. systemd-nspawn alone must not be killed: what it booted goes on."""
+        """Take its power away: what it booted ends with the first process of its namespace."""
         pid = self.process.pid
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
             os.kill(int(child), 9)
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(pid, 9)
-            self.process.wait()
+        self.process.wait(60)
 
 
 def decrypted(vault: Path, place: Path) -> Path:
