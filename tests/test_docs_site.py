@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import shutil
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
+from filelock import FileLock
 
 pytest.importorskip("sphinx", reason="sphinx is not installed (extra: docs)")
 pytest.importorskip("myst_parser", reason="myst-parser is not installed (extra: docs)")
@@ -32,9 +35,15 @@ PAGES = (
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    assert book.build(folder) == 0
-    return folder / "site"
+    """Build the site, once for all workers."""
+    top = tmp_path_factory.getbasetemp()
+    top = top.parent if "PYTEST_XDIST_WORKER" in os.environ else top
+    with FileLock(top / "site.lock"):
+        if not (top / "site").exists():
+            folder = tmp_path_factory.mktemp("site")
+            assert book.build(folder) == 0
+            shutil.move(folder / "site", top / "site")
+    return top / "site"
 
 
 class Links(HTMLParser):
@@ -91,7 +100,6 @@ def test_references_come_from_docstrings(site):
 
 @pytest.fixture(scope="module")
 def chromium():
-    import shutil
     import tempfile
 
     from selenium import webdriver
@@ -128,6 +136,7 @@ def test_the_search_finds_pages_without_a_server(site, chromium):
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "scheme, width", [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)]
 )
