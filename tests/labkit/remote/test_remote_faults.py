@@ -212,7 +212,7 @@ def test_a_terminal_gets_a_terminal(desk):
     while b"\n" not in out.partition(b"True")[2]:  # a line may come in parts
         out += os.read(ours, 1000)
     assert b"True 200" in out
-    process.wait(timeout=30)
+    process.wait(timeout=150)
 
 
 def desk_popen_on(desk, fd: int) -> subprocess.Popen:
@@ -232,6 +232,7 @@ def desk_popen_on(desk, fd: int) -> subprocess.Popen:
 KILLS = int(os.environ.get("TRAINIUM_LABS_KILLS", "4"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("side", ["here", "there"])
 def test_kills_at_random_points_lose_and_double_nothing(desk, side):
     """Here: the program and its ssh. There: all that a connection or a run has started."""
@@ -245,7 +246,7 @@ def test_kills_at_random_points_lose_and_double_nothing(desk, side):
         else:
             desk.host.kill_left()
             desk.host.cut()
-        process.communicate(timeout=60)
+        process.communicate(timeout=150)
         for _ in range(4):
             mine = [x for x in desk.ids() if x.startswith(f"r{number}-")]
             if {f"r{number}-{n}" for n in range(4)} <= set(mine):
