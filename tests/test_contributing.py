@@ -42,6 +42,7 @@ def test_the_page_has_the_four_examples():
     assert list(EXAMPLES) == ["Add a lab", "Add a generation", "Add an instruction", ROLE]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("title", [title for title in EXAMPLES if title != ROLE])
 def test_example(title: str, copy: Path):
     text = EXAMPLES[title]

@@ -121,6 +121,7 @@ def test_each_block_is_of_a_kind_and_says_if_it_needs_aws(page):
             assert bool(NEEDS_AWS.search(text)) == (info == "sh needs-aws"), text
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("page, words", list(commands()))
 def test_a_command_that_is_not_run_has_programs_files_and_flags_that_exist(page, words):
     if words[0] in ("nkisim", "labkit"):  # installed as programs as well

@@ -94,6 +94,7 @@ def said(cell) -> str:
     return "\n".join(out)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_a_notebook_runs(path, executed):
     cells = executed(path)
@@ -124,6 +125,7 @@ def test_the_tour_of_vecadd_shows_a_tile_a_finding_and_a_page(executed, name):
     assert "<iframe" in said(cells[-2])
 
 
+@pytest.mark.full
 def test_what_the_tours_compute_is_right(executed):
     for name in ("ffnn", "ffnn_nki", "conv2d", "conv2d_nki"):
         errors = [
@@ -142,6 +144,7 @@ def browser() -> bool:
     )
 
 
+@pytest.mark.full
 @pytest.mark.skipif(
     importlib.util.find_spec("jupyterlab") is None,
     reason="JupyterLab is not installed (extra: test)",

@@ -62,6 +62,7 @@ def test_its_roles_and_modules_document_themselves(installed: Path, tmp_path: Pa
     assert "discard_work" in module and "EXAMPLES" in module
 
 
+@pytest.mark.full
 def test_its_playbooks_run_by_name_from_anywhere(
     installed: Path, folder: ClassFolder, cloud: LabCloud, tmp_path: Path
 ) -> None:

@@ -10,11 +10,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from conftest import INFRA
 
 PAGE = (INFRA.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.full
 def test_the_example_adds_a_role(tmp_path: Path) -> None:
     (text,) = re.findall(r"^## Add a role\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
     copied = shutil.ignore_patterns("__pycache__", ".ansible", "out")

@@ -67,6 +67,7 @@ class Account:
         return boto3.client(service, region_name=region)
 
 
+@pytest.mark.full
 def test_versions_come_back_whole_and_the_bucket_is_emptied(
     environ: dict[str, str], tmp_path: Path
 ) -> None:

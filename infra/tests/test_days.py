@@ -131,6 +131,7 @@ def days(cloud: LabCloud, tmp_path: Path) -> Iterator[Days]:
         made.server.process.wait()
 
 
+@pytest.mark.full
 def test_every_command_of_the_page_does_what_it_shows(days: Days) -> None:
     for part in PARTS.finditer(PAGE.read_text(encoding="utf-8")):
         if part["kind"] == "console":

@@ -45,6 +45,7 @@ def edit_as_a_lone_student(folder: Path, key: str) -> None:
     (folder / "class.yml").write_text(text, encoding="utf-8")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("who", ["staff", "lone student"])
 def test_every_command_of_the_documents_works(cloud: LabCloud, tmp_path: Path, who: str) -> None:
     home = tmp_path / "home"

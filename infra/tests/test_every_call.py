@@ -132,6 +132,7 @@ def end(classroom: Classroom, folder: ClassFolder, cloud: LabCloud, what: str) -
     assert done["exit_code"] == 0 or never, (what, done["summary"], done["lines"])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("how", ENDS)
 def test_after_any_call_of_a_class_one_teardown_leaves_nothing(
     folder: ClassFolder,
@@ -155,6 +156,7 @@ def test_after_any_call_of_a_class_one_teardown_leaves_nothing(
     assert tried >= 3, tried
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("how", ENDS)
 def test_after_any_call_of_a_teardown_another_leaves_nothing(
     folder: ClassFolder,

@@ -58,12 +58,8 @@ def check_running(cloud: LabCloud, when: str) -> None:
             assert event["tags"].get("trainium-labs:class") == "lab", (when, event)
 
 
-def batches(sample: tuple[int, ...]) -> list[Any]:
-    """Return all batches of ten faults; those outside of the sample run with --full only."""
-    return [pytest.param(n, marks=[] if n in sample else pytest.mark.full) for n in range(10)]
-
-
-@pytest.mark.parametrize("batch", batches(sample=(1, 4, 8)))
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("batch", range(10))
 def test_a_hundred_faults_leave_nothing_behind(
     folder: ClassFolder,
     cloud: LabCloud,

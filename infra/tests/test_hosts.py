@@ -23,7 +23,10 @@ from classroom.spec import class_file
 from conftest import INFRA, ClassFolder, to_the_real_time
 from labcloud.client import LabCloud
 
-pytestmark = pytest.mark.skipif(bool(hosts.why_not()), reason=hosts.why_not())
+pytestmark = [
+    pytest.mark.timeout(900),  # booted hosts, configured by Ansible
+    pytest.mark.skipif(bool(hosts.why_not()), reason=hosts.why_not()),
+]
 ROOT = INFRA.parent
 
 
@@ -150,6 +153,7 @@ def variables(setting: Setting, **more: str) -> list[str]:
     ]
 
 
+@pytest.mark.full
 def test_a_host_is_configured_twice_and_the_second_time_nothing_changes(
     folder: ClassFolder, cloud: LabCloud, setting: Setting
 ) -> None:
@@ -226,6 +230,7 @@ def test_a_host_is_configured_twice_and_the_second_time_nothing_changes(
     assert "inhibit" not in host.ssh("systemctl --failed --no-legend"), "no failed unit"
 
 
+@pytest.mark.full
 def test_an_idle_host_is_stopped_after_the_grace_and_busy_ones_never(setting: Setting) -> None:
     if not setting.hosts:
         pytest.skip("needs the hosts of the test before")

@@ -15,7 +15,11 @@ from labcloud.client import LabCloud
 from test_hosts import Setting, bring_up, changed, logs_in, new_key, play, setting, variables
 
 __all__ = ["setting"]  # the fixture
-pytestmark = pytest.mark.skipif(bool(hosts.why_not()), reason=hosts.why_not())
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.timeout(900),  # booted hosts, configured by Ansible
+    pytest.mark.skipif(bool(hosts.why_not()), reason=hosts.why_not()),
+]
 
 
 def test_rotated_keys_replace_the_old_ones_on_the_machines(

@@ -62,12 +62,8 @@ def length() -> dict[str, int]:
     return {}
 
 
-def points(sample: tuple[int, ...]) -> list[Any]:
-    """Return all kill points; those outside of the sample run with --full only."""
-    return [pytest.param(n, marks=[] if n in sample else pytest.mark.full) for n in range(KILLS)]
-
-
-@pytest.mark.parametrize("number", points(sample=(6, 12, 15)))
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("number", range(KILLS))
 def test_a_killed_playbook_leaves_guarded_machines_and_a_clean_way_out(
     folder: ClassFolder,
     cloud: LabCloud,
@@ -146,6 +142,7 @@ def command(cloud: LabCloud, *words: str) -> subprocess.Popen:
     )
 
 
+@pytest.mark.full
 def test_what_ansible_leaves_behind_begins_nothing_more(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
@@ -164,9 +161,8 @@ def test_what_ansible_leaves_behind_begins_nothing_more(
     assert cloud.leftovers() == []
 
 
-@pytest.mark.parametrize(
-    "how", ["python -m classroom", pytest.param("ansible-playbook", marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("how", ["python -m classroom", "ansible-playbook"])
 def test_control_c_begins_nothing_more_and_two_teardowns_are_fine(
     folder: ClassFolder, cloud: LabCloud, how: str
 ) -> None:

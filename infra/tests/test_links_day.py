@@ -24,7 +24,7 @@ import pytest
 from classroom.guards import policies
 from classroom.spec import tags
 from classroom.students.selfservice import aws
-from conftest import ClassFolder
+from conftest import CLASSES, ClassFolder
 from labcloud.client import LabCloud
 from link_class import REGION, Class, Classroom, act, ask
 
@@ -183,7 +183,7 @@ def test_my_py_works_on_a_students_computer(made: Class, home: Path) -> None:
     assert done.returncode == 1 and "could not be reached" in done.stderr
 
 
-@pytest.mark.parametrize("students", [100, pytest.param(300, marks=pytest.mark.full)])
+@pytest.mark.parametrize("students", CLASSES)
 def test_a_class_presses_start_within_a_minute(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom, students: int
 ) -> None:

@@ -22,7 +22,11 @@ from function_server import FunctionServer
 from labcloud.client import LabCloud
 from test_hosts import Setting, bring_up, new_key
 
-pytestmark = pytest.mark.skipif(bool(hosts.why_not()), reason=hosts.why_not())
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.timeout(900),  # booted hosts, configured by Ansible
+    pytest.mark.skipif(bool(hosts.why_not()), reason=hosts.why_not()),
+]
 REGION = "us-east-2"
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from classroom.aws import rate_limit
 from classroom.machines import launch
-from conftest import ClassFolder
+from conftest import CLASSES, ClassFolder
 from labcloud import rates
 from labcloud.client import LabCloud
 
@@ -45,7 +45,7 @@ def test_sixty_are_up_in_less_than_four_minutes(
     assert not [c for c in cloud.log() if c.get("error") in REFUSED], "it asks no faster than AWS"
 
 
-@pytest.mark.parametrize("students", [100, pytest.param(300, marks=pytest.mark.full)])
+@pytest.mark.parametrize("students", CLASSES)
 def test_a_class_comes_up_stops_starts_and_ends_in_one_run_each(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom, students: int
 ) -> None:

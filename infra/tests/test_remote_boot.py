@@ -20,7 +20,11 @@ import pytest
 import hosts
 from conftest import INFRA
 
-pytestmark = pytest.mark.skipif(bool(hosts.why_not()), reason=hosts.why_not())
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.timeout(900),  # booted hosts, configured by Ansible
+    pytest.mark.skipif(bool(hosts.why_not()), reason=hosts.why_not()),
+]
 ROOT = INFRA.parent
 IP = "127.0.79.1"
 #: one who may use sudo, one who may not, and one whose own services outlive the logout

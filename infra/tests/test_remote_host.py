@@ -129,6 +129,7 @@ def test_auto_starts_the_students_own_machine_and_stops_it_again(
     assert state(classroom, folder)["alice"] == "running"
 
 
+@pytest.mark.full
 def test_a_machine_stays_on_while_a_run_goes_on_and_is_stopped_by_the_call_that_picks_it_up(
     desk: Desk, folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:

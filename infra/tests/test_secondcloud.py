@@ -27,7 +27,7 @@ from other_tools import needs
 from secondcloud import answers
 from secondcloud.cloud import SecondCloud
 
-pytestmark = needs("ministack")
+pytestmark = [pytest.mark.full, needs("ministack")]
 REGION = "us-east-2"
 COPY = INFRA / "roles/work_copies/files/trainium-work-copy"
 

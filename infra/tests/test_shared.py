@@ -18,7 +18,11 @@ from conftest import ClassFolder, to_the_real_time
 from labcloud.client import LabCloud
 from test_hosts import Setting, bring_up, changed, logs_in, new_key, play, variables
 
-pytestmark = pytest.mark.skipif(bool(hosts.why_not()), reason=hosts.why_not())
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.timeout(900),  # booted hosts, configured by Ansible
+    pytest.mark.skipif(bool(hosts.why_not()), reason=hosts.why_not()),
+]
 DEVICES = 3
 
 # Whatever a student can think of; prints what was opened in each way, and what could be done.

@@ -271,12 +271,8 @@ def test_each_student_of_a_shared_machine_is_saved(
     assert names == {"alice.tar.gz", "bob.tar.gz", "carol.tar.gz"}
 
 
-def faulted(sample: tuple[int, ...]) -> list[Any]:
-    """Return fifty faulted teardowns; those outside of the sample run with --full only."""
-    return [pytest.param(n, marks=[] if n in sample else pytest.mark.full) for n in range(50)]
-
-
-@pytest.mark.parametrize("number", faulted(sample=(3, 11, 24, 38, 47)))
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("number", range(50))
 def test_fifty_faulted_teardowns_lose_nothing_and_leave_nothing(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom, disks: Disks, number: int
 ) -> None:

@@ -261,6 +261,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.full
 def test_suites_of_tests_and_scripts(tmp_path):
     pytest.importorskip("torch")
     sdk = write(
@@ -377,6 +378,7 @@ def test_a_result_that_was_cut_off_is_a_failure_of_that_case_alone(tmp_path, mon
     assert lost.reason == "its results were cut off"
 
 
+@pytest.mark.full
 def test_a_sample_of_each_function_is_counted_by_functions(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     from conformance import counts, layouts, pool, suites

@@ -218,6 +218,7 @@ def test_from_verdicts_to_the_page(tmp_path, monkeypatch, capsys, key):
     assert "refused forged.json" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_who_has_left_or_lost_a_grade_is_said(tmp_path, monkeypatch, capsys, key):
     """Entries and verdicts of before stay; no one would look for them."""
     monkeypatch.setenv("LABKIT_LABS", str(small_lab(tmp_path)))
@@ -449,6 +450,7 @@ def test_students_send_with_the_command_that_packs(folder, monkeypatch, capsys):
         server.kill()
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not shutil.which("caddy"), reason="needs caddy (apt-get install caddy)")
 def test_students_send_through_the_proxy_of_the_handbook(folder, monkeypatch, capsys):
     """A real Caddy with its own certificate: refused by who does not know it, else as before."""
@@ -513,6 +515,7 @@ def test_a_student_cannot_flood_it(folder):
         server.kill()
 
 
+@pytest.mark.full
 def test_nothing_is_lost_when_it_is_killed(folder):
     students = [f"s{i}" for i in range(6)]
     server = Server(folder, students, jobs="2")

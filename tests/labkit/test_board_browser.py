@@ -53,6 +53,7 @@ def until(what):
     raise AssertionError("it did not become so")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_live_board_keeps_what_was_set(tmp_path, browser, width):
     small_lab(tmp_path)

@@ -358,6 +358,7 @@ def test_a_sentence_where_a_package_is_missing(vecadd, gone, says):
     assert not list(vecadd.glob("out/verdicts/*"))  # it was said before anything was judged
 
 
+@pytest.mark.full
 @needs_sandbox
 def test_the_same_bytes_again_resumed_and_for_one_student(vecadd):
     subs = hand_in(vecadd / "subs", **{s: t for s, t in mutant_submissions("vecadd", 6).items()})
@@ -385,7 +386,8 @@ def test_the_same_bytes_again_resumed_and_for_one_student(vecadd):
 
 
 @needs_sandbox
-@pytest.mark.parametrize("count", [5, pytest.param(60, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("count", [5, 60])
 def test_a_cluster_that_loses_a_worker_gives_the_same(vecadd, count):
     distributed = pytest.importorskip("distributed")
     subs = hand_in(vecadd / "subs", **mutant_submissions("vecadd", count))

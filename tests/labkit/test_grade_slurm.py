@@ -53,6 +53,7 @@ def jobs(*states):
     ).stdout.split()
 
 
+@pytest.mark.full
 @needs_sandbox
 def test_a_queue_that_loses_a_job_gives_the_same(vecadd, queue):
     subs = hand_in(vecadd / "subs", **submissions("vecadd", 5))

@@ -16,29 +16,10 @@ from grading import SOLVED, hand_in, needs_sandbox, run, small_lab
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="grading is not for Windows")
 
 ARCHIVES = redteam.archives()
-#: a sample of what each kind tries, of those that end soon
+#: one of each kind, of those that end soon: the machine, the judge, answers, pages, archives
 SAMPLE = [
-    "fork_in_kernel",
-    "memory_bomb",
-    "memory_bomb_of_tensors",
-    "kill_parent",
-    "write_outside",
-    "network",
-    "exit_zero",
-    "forged_reply",
-    "host_answer",
-    "read_attributes",
-    "call_anything",
-    "pickle",
-    "rewrite_client",
-    "html",
-    "endless_loop",
-    "zip_bomb",
-    "path_traversal",
-    "symlink_tar",
-    "own_tester",
-    "shared_memory",
-    "empty_files",
+    *("fork_in_kernel", "write_outside", "forged_reply", "host_answer"),
+    *("pickle", "html", "zip_bomb"),
 ]
 MARK = Path("/tmp/labkit-was-here")
 

@@ -49,6 +49,7 @@ def cases(tmp_path_factory):
     }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_gains_no_time(name, cases):
     assert not redteam_time.gain(ATTACKS[name], cases, name)
@@ -151,6 +152,7 @@ def through_the_sandbox(names, tmp_path, monkeypatch):
             assert not redteam_time.gain(a, found, name), name
 
 
+@pytest.mark.full
 @needs_sandbox
 def test_a_sample_goes_through_the_sandbox(tmp_path, monkeypatch):
     assert {ATTACKS[n].dialect for n in SAMPLE} == {"beta1", "nki"}

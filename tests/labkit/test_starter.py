@@ -118,6 +118,7 @@ def test_what_students_get(made):
     assert made.leaks == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_starter_has_no_word_of_the_other_dialect(dialect, tmp_path):
     """What a student reads: pages, kernels, notebooks, workflows, and the testers' help."""
@@ -202,6 +203,7 @@ def links(page: Path) -> list[tuple[Path, str]]:
     ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("dialect", ["beta1", "nki"])
 @pytest.mark.parametrize("lab", [None, *(p.name for p in LABS)])
 def test_no_link_of_a_starter_leads_nowhere(lab, dialect, tmp_path):
@@ -253,6 +255,7 @@ def test_an_export_is_the_same_bytes_again(made, tmp_path):
     )
 
 
+@pytest.mark.full
 def test_the_other_dialect_is_exported_without_solutions_too(tmp_path):
     made = export(ROOT, tmp_path / "nki", dialect="nki")
     assert made.leaks == [] and {r.step for r in made.regions if "ffnn" in r.file} == {2, 3, 4}
@@ -350,6 +353,7 @@ def first_cases(lab, step):
     return list(cases.values())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", [p.name for p in LABS])
 def test_each_step_says_which_section_and_passes_with_its_solution(made, name, tmp_path):
     staff = load_lab(ROOT / "labs" / name)

@@ -87,6 +87,7 @@ def test_what_reaches_for_the_machine_is_stopped(folder, attack):
     assert not (folder / "secret.txt.new").exists()
 
 
+@pytest.mark.sample(3)
 @needs_sandbox
 @pytest.mark.parametrize(
     "old, new, verdict, line",

@@ -134,6 +134,7 @@ NATURAL = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     "case, good, wrong, says", NATURAL, ids=[row[0] + "-" + row[3][:30] for row in NATURAL]
 )

@@ -171,6 +171,7 @@ def test_wrong_shapes_name_the_rule(change, said):
         run((X, W, bias), c["pool"])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -67,6 +67,7 @@ def test_values_are_those_of_pytorch(case):
     as_pytorch(case, got, wanted.astype(np.float64))
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("reference, mistake", declared("convnet"), ids=lambda x: str(x)[:60])
 def test_what_is_declared_is_named(reference, mistake):
     assert named("convnet", reference, mistake)
@@ -113,6 +114,7 @@ NATURAL = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "case, good, wrong, says", NATURAL, ids=[f"{row[0]}-{row[3][:30]}" for row in NATURAL]
 )

@@ -265,6 +265,7 @@ def test_bits_read_as_another_kind_are_outside_of_the_tolerance():
         as_pytorch(case, *of_kernel(case), torchs_fp8(inputs))
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("reference, mistake", declared("moe"), ids=lambda x: str(x)[:60])
 def test_what_is_declared_is_named(reference, mistake):
     assert named("moe", reference, mistake)
@@ -329,6 +330,7 @@ NATURAL = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     "case, right, wrong, says", NATURAL, ids=[row[0] + "-" + row[3][:30] for row in NATURAL]
 )

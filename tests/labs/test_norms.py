@@ -102,6 +102,7 @@ def test_statistics_in_bfloat16_are_outside_of_the_tolerance():
     assert not verdict.ok
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("reference, mistake", declared("norms"), ids=lambda x: str(x)[:60])
 def test_what_is_declared_is_named(reference, mistake):
     assert named("norms", reference, mistake)
@@ -138,6 +139,7 @@ NATURAL = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     "case, good, wrong, says", NATURAL, ids=[f"{row[0]}-{row[3]}" for row in NATURAL]
 )

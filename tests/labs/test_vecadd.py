@@ -39,6 +39,7 @@ def tester(tmp_path):
     return run
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "flags, says",
     [
@@ -55,6 +56,7 @@ def test_these_pass(tester, flags, says):
     assert code == 0 and says in said, said
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "code, flags, says",
     [
@@ -79,6 +81,7 @@ def test_these_end_in_a_sentence(tester, code, flags, says):
     assert (result := tester(flags))[0] == code and says in result[1], result
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "code, edit, says",
     [

@@ -98,6 +98,7 @@ def test_without_a_chip_it_says_what_to_do(here):
         verify.verify_sim(["micro"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", ["trn1", "trn2"])
 def test_every_micro_kernel_is_right_in_simulation(target, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(ROOT)
@@ -108,6 +109,7 @@ def test_every_micro_kernel_is_right_in_simulation(target, monkeypatch, tmp_path
     assert "micro/matmul" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_the_generated_kernels_are_up_to_date():
     for name, text in generate.generate().items():
         assert (verify.ROWS / name).read_text(encoding="utf-8") == text, (

@@ -243,6 +243,7 @@ def _alike(kernel, arrays, target, monkeypatch):
     )
 
 
+@pytest.mark.sample(24)
 @pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name + "-" + "-".join(s.grids))
 def test_no_row_shows_what_lay_there_before(spec, monkeypatch):
     for mask in spec.masks:

@@ -83,6 +83,7 @@ def test_a_list_that_is_none_is_a_sentence_and_2(change, capsys, text):
     assert "nkisim compare: " in capsys.readouterr().err
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("bash") is None or shutil.which("git") is None, reason="no shell")
 def test_the_command_of_the_action_runs_on_an_exported_starter(tmp_path):
     """The script of action.yml itself, on a repository of students, with a commit before."""

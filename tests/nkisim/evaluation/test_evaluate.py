@@ -83,6 +83,7 @@ SWALLOW = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", SWALLOW)
 def test_a_kernel_that_catches_its_limit_is_ended_all_the_same(monkeypatch, name):
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # of __del__

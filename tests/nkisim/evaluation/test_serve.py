@@ -47,6 +47,7 @@ def test_answers_come_in_order_and_what_goes_wrong_costs_only_itself(desk):
     assert "ended with exit code 9" in answers[3]["error"]["what"]
 
 
+@pytest.mark.full
 def test_a_candidate_that_no_interrupt_ends_is_killed():
     """One that ignores the alarm itself; what only catches it is ended in its process."""
     deaf = (

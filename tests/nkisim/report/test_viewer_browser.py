@@ -321,6 +321,7 @@ requestAnimationFrame(step);
 """
 
 
+@pytest.mark.full
 def test_200_000_events_load_and_move(chromium, tmp_path, capsys):
     a, b = np.zeros((3072, 3072), np.float16), np.zeros((3072, 6144), np.float16)
     prof = profile(
