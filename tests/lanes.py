@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 
 OWNER = "TRAINIUM_LABS_TESTS_OF"  # in the environment of what tests start: pytest's process
+PATIENCE_S = 1800  # for a test with --full: some try hundreds of faults
 MANY, LONG = "one of many like it: --full runs all", "takes long: --full runs it"
 
 
@@ -31,8 +32,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", type=int, metavar="N", help="run N cases of each test at most")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Name the markers; remove what a killed run left, once a run."""
+    if config.getoption("--full") and config.getoption("timeout", None) is None:
+        config.option.timeout = PATIENCE_S
     config.addinivalue_line("markers", "full: runs with --full only")
     config.addinivalue_line("markers", "sample(n): n of its cases run without --full")
     if not hasattr(config, "workerinput"):
