@@ -130,6 +130,7 @@ def test_a_worker_that_has_done_its_work_ends_well(lab):
     assert process.returncode == 0
 
 
+@pytest.mark.full
 def test_the_limit_is_said_and_can_be_set(lab):
     case = Case("c", "k", "same", (Tensor((4, 4)),))
     assert case.timeout_s == TIME_LIMIT_S == 60 < time_limit(1e11) < COMPILED_LIMIT_S

@@ -74,6 +74,7 @@ def test_a_kernel_gets_the_answer_that_it_gets_outside(folder):
     assert inside == json.loads(done.stdout)
 
 
+@pytest.mark.sample(2)
 @needs_sandbox
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_what_reaches_for_the_machine_is_stopped(folder, attack):

@@ -39,6 +39,7 @@ def test_every_step_of_the_ladder_is_right(step):
     right(LAB, LADDER[step], SMALL)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", ["trn2", "trn3"])
 def test_the_ladder_goes_down_towards_the_floor(target):
     """Four steps, each faster than the one before; what is left is for the contest."""

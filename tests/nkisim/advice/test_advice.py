@@ -420,6 +420,7 @@ def test_following_advice_brings_what_it_says_within_a_fifth(cause, other):
     assert "# " not in line or line.split("# ")[1] == cause
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("cause", sorted(set(JOBS) - {"wide-data", "idle-lanes"}))
 def test_the_kernel_after_the_advice_computes_the_same(cause):
     slow, given, fast, _, _ = JOBS[cause]

@@ -184,7 +184,7 @@ def test_flags_after_a_script_are_said(folder):
     assert "--json after script.py goes to the script" in done.stderr
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("command", ["run", "check", "profile"])
 def test_a_loop_without_end_is_stopped_and_its_line_named(folder, command):
     done = shell(folder, command, "lib.py:endless", *ARG, "--timeout", "4", "--json")

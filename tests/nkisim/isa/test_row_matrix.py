@@ -79,6 +79,7 @@ def cells() -> Iterator:
         yield pytest.param(specs, mask, dtype, rank, id=name)
 
 
+@pytest.mark.sample(1100)
 @pytest.mark.parametrize("specs, mask, dtype, rank", list(cells()))
 def test_row(specs, mask, dtype, rank):
     wrong = []

@@ -228,6 +228,7 @@ def cells():
                     )
 
 
+@pytest.mark.sample(160)
 @pytest.mark.parametrize("row, grid, view, dtype", list(cells()))
 def test_row(row, grid, view, dtype):
     found = []

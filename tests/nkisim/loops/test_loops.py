@@ -273,6 +273,7 @@ def test_what_python_can_see_is_not_left_out(counted, body):
 LABS = [load_lab(ROOT / "labs" / name) for name in ("ffnn", "conv2d")]
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize(
     "lab, case",
     [

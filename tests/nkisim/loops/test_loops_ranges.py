@@ -282,6 +282,7 @@ ROOT = Path(__file__).resolve().parents[3]
 LABS = [load_lab(ROOT / "labs" / name) for name in ("ffnn", "conv2d")]
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize(
     "lab, case",
     [
