@@ -186,6 +186,7 @@ def commands_at(cloud: LabCloud, monkeypatch: pytest.MonkeyPatch) -> Callable[..
     def shared() -> Cloud:
         if not hasattr(cloud, "cached"):
             cloud.cached = Cloud()  # type: ignore[attr-defined]
+        vars(cloud.cached).pop("_account", None)  # each command asks who it is, and what time
         return cloud.cached  # type: ignore[attr-defined]
 
     def call(command: str, file: Path, fresh: bool = False, **options: Any) -> dict[str, Any]:

@@ -116,6 +116,8 @@ REFUSALS = (  # what AWS may say to a new account, and to an organisation's
     "L-7A658B76",
     "AWS ended it while it started",
     "`AddressLimitExceeded`",
+    "ahead of AWS's",
+    "second machine",
 )
 
 

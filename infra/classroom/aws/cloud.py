@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 import boto3
@@ -23,6 +24,8 @@ from .problems import AWS_ERRORS, ClassroomError, explain
 T = TypeVar("T")
 R = TypeVar("R")
 IDS_PER_FILTER = 200  # values that a filter takes (documented: 200)
+CLOCKS = ("ec2", "sts")  # whose answers say what time it is
+MOST_SKEW = dt.timedelta(minutes=1)  # by which a computer's clock may differ from AWS's (assumed)
 GLOBAL = "us-east-1"  # IAM, Budgets and STS are asked here
 WORKERS = 8
 _LOADER = botocore.loaders.create_loader()
@@ -45,6 +48,11 @@ def code_of(error: BaseException | None) -> str:
     return (
         error.response.get("Error", {}).get("Code", "") if isinstance(error, be.ClientError) else ""
     )
+
+
+def status_of(error: be.ClientError) -> int:
+    """Return the HTTP status of AWS's answer; 500 if it has none."""
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 500)
 
 
 def words_of(error: BaseException) -> str:
@@ -141,10 +149,38 @@ class Cloud:
         )
         self._now = now
         self._limiter = rate_limit.RateLimiter()
+        self._heard: tuple[dt.datetime, float] | None = None  # AWS's time, and our counter then
+        self.skew = dt.timedelta()  # how far this computer's clock is ahead of AWS's
 
     def now(self) -> dt.datetime:
-        """Return the time (rate_limit.now, unless this was made with another clock)."""
+        """Return AWS's time: that of its last answer, and what has passed since. Before the first
+        answer, this computer's (rate_limit.now, unless this was made with another clock)."""
+        if self._now is None and self._heard is not None:
+            said, counter = self._heard
+            return said + dt.timedelta(seconds=rate_limit.clock() - counter)
         return (self._now or rate_limit.now)()
+
+    def _listen(self, client: Any) -> None:
+        """Learn AWS's time from the Date header of each answer, of refusals too."""
+
+        def after(response_dict: dict[str, Any] | None = None, **_: Any) -> None:
+            if sent := (response_dict or {}).get("headers", {}).get("date"):
+                said = parsedate_to_datetime(sent)
+                self._heard = (said, rate_limit.clock())
+                self.skew = rate_limit.now() - said
+
+        client.meta.events.register("response-received", after)
+
+    def wrong_clock(self) -> str:
+        """Return a sentence if this computer's clock is more than a minute off, else ""."""
+        if abs(self.skew) <= MOST_SKEW:
+            return ""
+        here, there = rate_limit.now(), self.now()
+        return (
+            f"This computer's clock is {round(abs(self.skew).total_seconds() / 60)} minutes"
+            f" {'ahead of' if self.skew > dt.timedelta() else 'behind'} AWS's:"
+            f" {here:%Y-%m-%d %H:%M} here, {there:%Y-%m-%d %H:%M} there (UTC)."
+        )
 
     def client(self, service: str, region: str = GLOBAL) -> Any:
         """Return the client of a service in a region."""
@@ -154,6 +190,8 @@ class Cloud:
                 client = self._session.client(service, region_name=region, config=self._config)
                 self._limiter.follow(client, service, region)
                 transcripts.follow(client, service, region)
+                if service in CLOCKS:
+                    self._listen(client)
                 self._clients[key] = client
             return self._clients[key]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from dataclasses import dataclass
 
 from . import organisations
@@ -182,8 +184,27 @@ AWS_ERRORS: dict[str, tuple[str, str]] = {
 }
 
 
+SET_THE_CLOCK = "Let this computer set its date and time by itself, then run the command again."
+#: "Signature expired: 20261121T114000Z is now earlier than 20261121T114500Z (20261121T120000Z - 15
+#: min.)": the time of the request, then AWS's; also "not yet current", with "later than" and "+".
+_OTHER_TIME = re.compile(r"(?:expired|not yet current): (\w+Z).*\((\w+Z) [+-]")
+
+
+def wrong_clock(message: str) -> tuple[str, str] | None:
+    """Return what a refused signature says of this computer's clock, None if it says nothing."""
+    found = _OTHER_TIME.search(message)
+    if not found:
+        return None
+    here, there = (dt.datetime.strptime(text, "%Y%m%dT%H%M%SZ") for text in found.groups())
+    minutes = round(abs(here - there).total_seconds() / 60)
+    side = "ahead of" if here > there else "behind"
+    return f"This computer's clock is {minutes} minutes {side} AWS's.", SET_THE_CLOCK
+
+
 def meaning(code: str, message: str, region: str = "") -> tuple[str, str]:
     """Return what an AWS error means and what to do; unknown codes keep AWS's own words."""
+    if code == "SignatureDoesNotMatch" and (clock := wrong_clock(message)):
+        return clock
     return organisations.explained(message, region) or AWS_ERRORS.get(
         code,
         (

@@ -26,6 +26,8 @@ def now() -> dt.datetime:
 
 
 LATE_SECONDS = 5  # after which a listing shows what was just made (EC2 is eventually consistent)
+# after which a listing is believed when it does not show a machine (assumed: AWS names no bound)
+LISTED_SECONDS = 90
 # (service, operation) -> (requests at once, requests a second), for one region of one account.
 # EC2: "Request throttling for the Amazon EC2 API" (documented for RunInstances and StartInstances;
 # for other changes the smaller figures of its table are assumed).

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..aws.cloud import Cloud, doing
-from ..aws.problems import ClassroomError
+from ..aws.problems import SET_THE_CLOCK, ClassroomError
 from ..fleet import hostkeys, keys
 from ..fleet.inventory import Machine
 from ..guards import policies
@@ -37,6 +37,7 @@ from .options import COMMANDS, refused
 
 Result = dict[str, Any]
 WITHOUT_AN_ACCOUNT = ("check", "forecast", "prices", "doctor", "export")  # doctor says it itself
+BY_THE_CLOCK = ("provision", "extend", "start", "drill")  # refused where the clock is wrong
 AFTER_THE_END = (
     *("status", "hosts", "cost", "prices", "stop", "doctor", "pages"),
     *("save_work", "restore", "report", "export"),
@@ -81,6 +82,8 @@ def _run(
     spec = specs.load(class_path(class_file), cloud.now(), ended_ok=command in AFTER_THE_END)
     if command not in WITHOUT_AN_ACCOUNT:
         lock.check_account(spec.folder, cloud.account, spec.account)
+        if command in BY_THE_CLOCK and (off := cloud.wrong_clock()):
+            raise ClassroomError(f"{off} Nothing was done.", SET_THE_CLOCK)
         lock.check_name(spec.folder, spec.name)
         if not check:
             lock.close_folder(spec.folder)
@@ -92,6 +95,8 @@ def _run(
         }
     chosen = frozenset(rosters.expand(limit, spec.students)) if limit else None
     r = Run(spec, cloud, check=check, limit=chosen, say=say)
+    if off := cloud.wrong_clock():
+        r.warn(off)
     if command == "doctor" and options.get("assistant"):
         return daily.assistant(r, options)
     r.discard = fetch.discarded(options)

@@ -126,6 +126,13 @@ def provision(run: Run, confirm_removals: bool = False) -> Outcome:
     again."""
     preflight.check(run)
     existing, plan = survey(run)
+    begun_before = lock.read(run.spec.folder).get("name") == run.spec.name or roles.exist(run)
+    if plan.launch and begun_before and not run.check:
+        # A run that was cut a moment ago may have launched what no listing shows yet, in another
+        # zone or from another template, so that its client tokens are not ours.
+        run.say(f"waiting {rate_limit.LISTED_SECONDS} s: then AWS lists what an earlier run began")
+        rate_limit.sleep(rate_limit.LISTED_SECONDS)
+        existing, plan = survey(run)
     check_removals(plan, existing, confirm_removals)
     save_before_the_end(run, plan.remove + plan.duplicates)
     outcome = Outcome()
@@ -134,6 +141,8 @@ def provision(run: Run, confirm_removals: bool = False) -> Outcome:
     images[first] = access.image(run, first)  # before money is spent: does the SDK exist at all?
     if plan.launch:
         preflight.try_launch(run, first, images[first])
+    if not run.check:  # before anything is made, so that a run that is cut is bound, too
+        lock.write(run.spec.folder, account=run.cloud.account, name=run.spec.name)
 
     role = roles.roles(run)
     class_guards.budgets(run, _owners(run, plan))
@@ -151,6 +160,8 @@ def provision(run: Run, confirm_removals: bool = False) -> Outcome:
         )
     outcome.unplaced = {w.name: reasons.get(w.name, "no region has room") for w in todo}
     gone = plan.remove + plan.duplicates
+    for m in plan.duplicates:
+        run.warn(f"{m.name} had a second machine, {m.id} in {m.region}; it is ended.")
     if gone:
         launch.retire(run, gone)
         outcome.removed = [m.name for m in gone]
@@ -165,8 +176,6 @@ def provision(run: Run, confirm_removals: bool = False) -> Outcome:
     remember(run, outcome.machines)
     links.settle(run, outcome.machines)
     outcome.restored = copies.enrol(run, outcome.machines, outcome.launched)
-    if not run.check:
-        lock.write(run.spec.folder, account=run.cloud.account, name=run.spec.name)
     return outcome
 
 
@@ -330,16 +339,15 @@ def _launch(
     for r in results:
         if r.machine is None:
             reasons[r.wanted.name] = f"{region}: {r.reason}"
-    unseen = [r.wanted for r in results if r.machine is None and not r.elsewhere]
-    elsewhere = [r.wanted for r in results if r.machine is None and r.elsewhere]
-    if unseen:  # perhaps launched, answer lost: look before asking again
-        rate_limit.sleep(rate_limit.LATE_SECONDS)
+    if any(r.unknown for r in results):  # perhaps launched, answer lost: look before asking again
+        run.say(f"{region}: AWS did not answer all launches; waiting until it lists what began")
+        rate_limit.sleep(rate_limit.LISTED_SECONDS)
         found = {m.name: m for m in inventory.read(run, region)}
-        for w in list(unseen):
-            if w.name in found:
-                unseen.remove(w)
-                results.append(launch.Result(w, found[w.name]))
-    return later + elsewhere + unseen, [r.machine for r in results if r.machine is not None]
+        for r in results:
+            if r.unknown:
+                r.machine = found.get(r.wanted.name)
+    left = [r.wanted for r in results if r.machine is None]
+    return later + left, [r.machine for r in results if r.machine is not None]
 
 
 def _with_disks(

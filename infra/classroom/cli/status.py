@@ -38,7 +38,7 @@ def gather(run: Run) -> dict[str, Any]:
     """Return the facts of a class: machines, guards, hours, budget, and what is wrong. What cannot
     be read is in `blind`."""
     blind: list[str] = []
-    existing, _plan = provision.survey(run, blind)
+    existing, plan = provision.survey(run, blind)
     chosen = [m for m in existing if run.wants(m.name, *m.students)]
     provision.remember(run, existing)
     unread: list[str] = []
@@ -56,6 +56,10 @@ def gather(run: Run) -> dict[str, Any]:
     used = sum(h["usd"] for h in hours.values())
     warnings = [
         *blind,
+        *(
+            f"{m.name} has a second machine, {m.id} in {m.region}: provision ends it."
+            for m in plan.duplicates
+        ),
         *(f"{name} has run {minutes:.0f} minutes unguarded." for name, minutes in open_.items()),
         *(_complaint(s) for s in seen if _bad(s)),
         *([budget["tags"]] if budget["visible"] is not True else []),
@@ -74,7 +78,7 @@ def gather(run: Run) -> dict[str, Any]:
         "budget": budget,
         "problems": warnings,
         "blind": blind,
-        "exit_code": 1 if blind else 0,
+        "exit_code": 1 if blind or plan.duplicates else 0,
     }
 
 

@@ -123,7 +123,7 @@ def plan(spec: ClassSpec, existing: list[Machine], limit: frozenset[str] | None 
     duplicates = []
     for m in sorted(existing, key=lambda m: (m.launched, m.id)):
         if m.name in by_name:
-            duplicates.append(m)  # cannot happen while client tokens work; the younger one goes
+            duplicates.append(m)  # the younger one goes
         else:
             by_name[m.name] = m
     if spec.cluster:

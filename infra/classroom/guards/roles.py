@@ -64,6 +64,18 @@ def roles(run: Run) -> str:
     return f"arn:aws:iam::{account}:role/{role}"
 
 
+def exist(run: Run) -> bool:
+    """Return whether the class has its guard role: the first provision makes it before it launches,
+    and teardown removes it when nothing is left."""
+    iam = run.cloud.client("iam")
+    with doing("read the roles"):
+        try:
+            iam.get_role(RoleName=guard_role(run))
+        except iam.exceptions.NoSuchEntityException:
+            return False
+    return True
+
+
 def self_service_role(run: Run) -> str:
     """Return the name of the role that the students' function acts with."""
     return tags.prefix(run.spec) + "my"

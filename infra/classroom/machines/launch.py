@@ -13,7 +13,17 @@ from typing import Any
 import botocore.exceptions as be
 
 from ..aws import organisations, rate_limit
-from ..aws.cloud import IDS_PER_FILTER, Cloud, aware, code_of, doing, each, run_all, words_of
+from ..aws.cloud import (
+    IDS_PER_FILTER,
+    Cloud,
+    aware,
+    code_of,
+    doing,
+    each,
+    run_all,
+    status_of,
+    words_of,
+)
 from ..aws.problems import AWS_ERRORS
 from ..fleet import inventory
 from ..fleet.inventory import Machine, Wanted
@@ -50,17 +60,19 @@ NOT_SEEN_YET = (
     "InvalidLaunchTemplateName.NotFound",
 )
 OLD_ANSWER = dt.timedelta(minutes=2)
+# after which AWS may no longer list a machine that has ended (documented: "within an hour or so")
+FORGOTTEN = dt.timedelta(hours=2)
 
 
 @dataclass
 class Result:
-    """Say what became of one launch: a machine, or the reason why not. `elsewhere` allows another
-    region."""
+    """Say what became of one launch: a machine, or the reason why not. `unknown`: AWS did not say
+    no, so there may be one that no listing shows yet."""
 
     wanted: Wanted
     machine: Machine | None = None
     reason: str = ""
-    elsewhere: bool = False
+    unknown: bool = False
 
 
 def token(run: Run, arguments: dict[str, Any], generation: int) -> str:
@@ -152,20 +164,17 @@ def _one(
                 reason = " ".join(ruled)
             if code in NEXT_ZONE:
                 continue
-            return Result(w, reason=reason, elsewhere=code in NEXT_REGION)
+            refused = code in NEXT_REGION or status_of(error) < 500
+            return Result(w, reason=reason, unknown=not refused)
         except (be.HTTPClientError, be.EndpointConnectionError) as error:
-            return Result(
-                w,
-                reason=(
-                    f"AWS did not answer ({type(error).__name__}); the next run looks whether it"
-                    " started"
-                ),
-            )
+            why = f"AWS did not answer ({type(error).__name__}); the next run looks again"
+            return Result(w, reason=why, unknown=True)
         if instance is None:
-            return Result(w, reason="AWS keeps answering with a machine that is already terminated")
+            why = "AWS answers with a machine that it does not list; the next run looks again"
+            return Result(w, reason=why, unknown=True)
         run.do(f"{net.region}: launch {w.name} in {zone}", lambda: None)
         return Result(w, inventory.machine(instance, net.region))
-    return Result(w, reason=reason, elsewhere=True)
+    return Result(w, reason=reason)
 
 
 def _request(run: Run, region: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
@@ -186,16 +195,28 @@ def _request(run: Run, region: str, arguments: dict[str, Any]) -> dict[str, Any]
                 rate_limit.sleep(min(2**attempt * 0.5, 10))
         instance = answer["Instances"][0]
         state = instance["State"]["Name"]
-        if run.cloud.now() - aware(instance["LaunchTime"]) > OLD_ANSWER:
-            # AWS may repeat its first answer, which says `pending` of a machine that is long gone
-            state = states(run.cloud, region, [instance["InstanceId"]]).get(
-                instance["InstanceId"], "terminated"
-            )
-        if state not in ("terminated", "shutting-down"):
+        age = run.cloud.now() - aware(instance["LaunchTime"])
+        if age > OLD_ANSWER:
+            # AWS may repeat its first answer, which says `pending` of a machine that is long gone.
+            # One that is not listed is gone only if it is so old that AWS has forgotten it.
+            state = _listed(run, region, instance["InstanceId"])
+            if not state and age < FORGOTTEN:
+                return None
+        if state and state not in ("terminated", "shutting-down"):
             return instance
         # This token belongs to a machine of an earlier life (removed and added again): ask with the
         # next one.
     return None
+
+
+def _listed(run: Run, region: str, machine: str) -> str:
+    """Return the state of a machine, "" if listings do not show it for as long as they may lag."""
+    end = rate_limit.clock() + rate_limit.LISTED_SECONDS
+    while not (state := states(run.cloud, region, [machine]).get(machine, "")):
+        if rate_limit.clock() >= end:
+            break
+        rate_limit.sleep(10)
+    return state
 
 
 def start(run: Run, region: str, machines: list[Machine]) -> dict[str, str]:

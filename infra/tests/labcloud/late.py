@@ -43,6 +43,8 @@ def seen(resource: str) -> bool:
     """Say whether everybody sees it already."""
     made = WORLD.born.get(resource)
     late = WORLD.late_seconds if WORLD.strict["late reads"] else 0.0
+    if resource.startswith("i-"):
+        late = max(late, WORLD.machines_late_seconds)
     return made is None or WORLD.now().timestamp() - made >= late
 
 

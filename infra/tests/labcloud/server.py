@@ -342,6 +342,10 @@ class Quiet(WSGIRequestHandler):
     def log(self, *_: Any) -> None:
         """Drop the access log."""
 
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """Let the Date header of answers be the fake's time."""
+        return super().date_time_string(timestamp or WORLD.now().timestamp())
+
 
 def cache_lookups() -> None:
     """Let moto look up once what it looks up for each request: the names in its folder, the patterns

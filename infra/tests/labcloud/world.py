@@ -86,6 +86,7 @@ class World:
     )
     born: dict[str, float] = field(default_factory=dict)  # when it was made, in virtual time
     late_seconds: float = 2.0
+    machines_late_seconds: float = 0.0  # where listings of machines lag more than the others
     # role -> what it was, and since when: services see a change of IAM that much later
     roles: dict[str, list[tuple[float, dict[str, Any]]]] = field(default_factory=dict)
     trust_seconds: float = 4.0
