@@ -14,7 +14,7 @@ import pytest
 from classroom.aws import problems
 from classroom.guards import policies
 from classroom.spec import instance_types
-from conftest import INFRA, START, public_key
+from conftest import INFRA, public_key
 from labcloud.client import LabCloud
 
 ROOT = INFRA.parent
@@ -61,7 +61,6 @@ def test_every_command_of_the_documents_works(cloud: LabCloud, tmp_path: Path, w
         **cloud.in_its_time,
         "HOME": str(home),
         "PYTHONDONTWRITEBYTECODE": "1",
-        "CLASSROOM_NOW": START + "+00:00",
         **({"ANSIBLE_VAULT_PASSWORD_FILE": str(home / "password")} if who == "staff" else {}),
         "ANSIBLE_LOCAL_TEMP": str(tmp_path / "ansible"),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",

@@ -32,7 +32,7 @@ class Playbook:
         environ = {
             **os.environ,
             **cloud.environ,
-            "CLASSROOM_NOW": START + "+00:00",
+            "CLASSROOM_NOW": cloud.post("now")["now"],
             "PYTHONDONTWRITEBYTECODE": "1",
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         }
@@ -126,7 +126,7 @@ def test_a_killed_playbook_leaves_guarded_machines_and_a_clean_way_out(
 
 def command(cloud: LabCloud, *words: str) -> subprocess.Popen:
     """Start a command of the library as its user would."""
-    environ = {**os.environ, **cloud.environ, "CLASSROOM_NOW": START + "+00:00"}
+    environ = {**os.environ, **cloud.environ, "CLASSROOM_NOW": cloud.post("now")["now"]}
     environ["PYTHONPATH"] = str(INFRA)
     environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return subprocess.Popen(

@@ -6,6 +6,7 @@ module when it starts, if its folder is on PYTHONPATH (labcloud/client.py).
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import sys
@@ -26,6 +27,7 @@ def install(url: str) -> None:
             return json.load(answer)
 
     rate_limit.clock = lambda: post("now")["at"]
+    rate_limit.now = lambda: dt.datetime.fromtimestamp(rate_limit.clock(), dt.timezone.utc)
     rate_limit.sleep = lambda seconds: post("until", at=rate_limit.clock() + seconds)
 
 
