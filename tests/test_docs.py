@@ -153,7 +153,7 @@ PAGES = tuple(
 HANDOUTS = tuple(sorted(ROOT.glob("labs/*/README.md")))
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("page", HANDOUTS, ids=lambda p: p.parent.name)
 def test_the_commands_of_a_handout(page: Path, dialect: str, tmp_path: Path):

@@ -431,6 +431,7 @@ def test_the_live_server(folder):
         server.kill()
 
 
+@pytest.mark.full
 def test_students_send_with_the_command_that_packs(folder, monkeypatch, capsys):
     server = Server(folder, ["ann"], between="0")
     monkeypatch.setenv("LABKIT_LABS", str(folder / "labs"))
@@ -560,6 +561,7 @@ def test_one_that_cannot_be_judged_does_not_stop_the_queue(tmp_path, key, monkey
     assert good["points"] == 10 and "tell the staff the number 1" in bad["problem"]
 
 
+@pytest.mark.full
 def test_a_server_of_the_other_dialect(tmp_path):
     small_lab(tmp_path)
     server = Server(tmp_path, ["ann"], dialect="nki")

@@ -132,6 +132,7 @@ def test_the_cases_of_the_contest_count_and_where_none_is_judged_all_visible_one
     assert ranked_cases(vecadd) == {c.name for c, _ in vecadd.runs} - vecadd.secret
 
 
+@pytest.mark.full
 def test_from_a_verdict_with_bytes_to_the_page_and_its_csv(tmp_path, monkeypatch, capsys, key):
     labs = small_lab(tmp_path)
     spec = labs / "vecadd" / "spec.py"

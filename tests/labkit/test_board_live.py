@@ -279,6 +279,7 @@ def raw(port, text):
         return connection.recv(4096)
 
 
+@pytest.mark.full
 def test_a_server_answers_garbage_and_a_second_one_does_not_start(tmp_path, capfd):
     small_lab(tmp_path)
     server = Server(tmp_path, ["ann", "王伟"])

@@ -193,6 +193,7 @@ def test_a_restart_of_the_machine_is_told(desk):
     assert desk.ids() == ["l0", "m0"]
 
 
+@pytest.mark.full
 def test_list_stop_attach_clean(desk):
     process = desk.popen("--hang", "--say", "n")
     wait_for(lambda: jobs(desk) and b"run 0" in (jobs(desk)[0] / "log").read_bytes())

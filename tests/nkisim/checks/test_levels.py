@@ -109,6 +109,7 @@ def program(tmp_path):
     return run
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "level, code, said", [("teach", 0, True), ("strict", 1, True), ("off", 0, False)]
 )
