@@ -106,6 +106,8 @@ def test_a_removed_region(person: Person, cloud: LabCloud, folder: ClassFolder) 
     assert person.types("provision")[0] == 0
     folder.write(regions=["us-west-2"])
     code, said = person.types("provision")
+    assert code == 2 and "the regions: us-west-2 in class.yml, us-east-2, us-west-2 in" in said
+    code, said = person.types("provision", "--confirm-changes")
     assert code == 0 and "us-east-2 is not in `regions` any more" in said and "stay" in said
     assert len(cloud.running()) == 2, "no second machine for anybody"
     assert person.types("stop")[0] == 0 and cloud.running() == []

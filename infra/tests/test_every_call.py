@@ -78,12 +78,12 @@ def line(monkeypatch: pytest.MonkeyPatch, at: int = -1, after: bool = False) -> 
 def live(classroom: Classroom, folder: ClassFolder) -> None:
     """Bring a class up, keep capacity, and let it last longer."""
     folder.write(["alice", "bob"], teardown="2027-01-15", **ALL)
-    classroom("provision", folder.file)
+    classroom("provision", folder.file, confirm_changes=True)  # a try before this one may say later
     classroom("reserve", folder.file)
     folder.write(teardown=LATER)
     classroom("extend", folder.file)
     folder.write(["alice"])
-    classroom("provision", folder.file, confirm_removals=True)
+    classroom("provision", folder.file, confirm_removals=True, confirm_changes=True)
 
 
 def fresh(cloud: LabCloud, folder: ClassFolder) -> None:

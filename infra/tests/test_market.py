@@ -84,7 +84,7 @@ def test_ending_a_spot_machine_does_not_bring_another(
     busy(cloud)
     if how == "removed from the roster":
         folder.write(["alice"])
-        classroom("provision", folder.file)
+        classroom("provision", folder.file, confirm_changes=True)
     elif how == "teardown of one":
         classroom("teardown", folder.file, limit=["bob"])
     else:
@@ -250,7 +250,7 @@ def test_a_spot_request_without_tags_is_found_by_its_machine(
         assert classroom("teardown", folder.file)["exit_code"] == 0
     else:
         folder.write(["alice"])
-        classroom("provision", folder.file)
+        classroom("provision", folder.file, confirm_changes=True)
     cloud.post("advance", seconds=2 * 3600)
     left = [] if how == "teardown" else ["alice"]
     assert sorted(ids(cloud)) == left

@@ -122,6 +122,7 @@ def test_aws_nuke_is_told_of_every_kind_that_a_class_makes(
         "function": "LambdaFunction",
         "bucket": "S3Bucket",
         "budget": "BudgetsBudget",
+        "parameter": "SSMParameter",
         "role": "IAMRole",
         "policy": "IAMPolicy",
         "instance-profile": "IAMInstanceProfile",

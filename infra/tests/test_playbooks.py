@@ -186,7 +186,7 @@ def test_who_leaves_the_roster_is_not_ended_with_work_that_could_not_be_fetched(
 ) -> None:
     folder.write(STUDENTS, elastic_ip=True)
     classroom("provision", folder.file)
-    folder.write(["alice", "bob"])
+    folder.write(["alice", "bob"], budget={"per_student_usd": 50, "class_usd": 150})
     mark = len(cloud.log())
     code, output = play(folder, cloud, "provision", "-e", "yes=true", "--limit", "alice")
     assert code == 0 and cloud.writes(mark) == [], output
@@ -230,9 +230,14 @@ def test_a_second_look_with_amazon_aws_finds_what_the_library_would_miss(
     kinds = ("instance", "volume", "elastic-ip")
     bills = {r["id"] for r in cloud.leftovers() if r["kind"] in kinds}
     assert len(bills) == 9
+    lost = next(r["id"] for r in cloud.leftovers() if r["kind"] == "instance")
+    boto3.client("ec2", "us-east-2").delete_tags(
+        Resources=[lost], Tags=[{"Key": "trainium-labs:class"}]
+    )
+    cloud.settle()
     looked = tmp_path / "second_look.yml"
     tasks = INFRA / "playbooks/tasks/second_look.yml"
-    answer = {"class_name": "lab", "touched": ["us-east-2"]}
+    answer = {"class_name": "lab", "touched": ["us-east-2"], "ledger": {"us-east-2": [lost]}}
     looked.write_text(
         json.dumps(
             [
@@ -260,6 +265,11 @@ def test_a_second_look_with_amazon_aws_finds_what_the_library_would_miss(
     )
     assert done.returncode, done.stdout
     assert all(id in done.stdout for id in bills), done.stdout
+    code, output = play(folder, cloud, "teardown", *YES)
+    assert code and f"{lost} in us-east-2 is running and has lost the tag" in output, output
+    label = {"Key": "trainium-labs:class", "Value": "lab"}
+    boto3.client("ec2", "us-east-2").create_tags(Resources=[lost], Tags=[label])
+    cloud.settle()
     code, output = play(folder, cloud, "teardown", *YES)
     assert code == 0 and "amazon.aws found nothing that bills in us-east-2" in output, output
     assert cloud.leftovers() == []

@@ -33,7 +33,7 @@ WAYS: dict[str, list[dict[str, Any]]] = {
     "check": [{}],
     "forecast": [{}],
     "prices": [{}],
-    "provision": [{}, {"confirm_removals": True}],
+    "provision": [{}, {"confirm_removals": True}, {"confirm_changes": True}],
     "status": [{}],
     "hosts": [{}],
     "cost": [{}],
@@ -95,7 +95,7 @@ def test_the_printed_policy_is_enough_for_every_command(
             quiet(lambda command=command, way=way: classroom(command, folder.file, **way))
             assert denied(cloud, mark) == [], (age, command, way)
     folder.write(["alice"])
-    classroom("provision", folder.file)
+    classroom("provision", folder.file, confirm_changes=True)
     classroom("teardown", folder.file, dry_run=True)
     assert classroom("teardown", folder.file)["exit_code"] == 0
     assert denied(cloud) == []

@@ -147,7 +147,7 @@ def test_a_region_that_was_taken_out_keeps_its_machines_and_makes_no_second_ones
     before = instances(cloud)
     assert {region for _, region in before.values()} == {"us-east-2"}
     folder.write(regions=["us-west-2"])
-    again = classroom("provision", folder.file)
+    again = classroom("provision", folder.file, confirm_changes=True)
     assert again["exit_code"] == 0 and instances(cloud) == before
     assert any("us-east-2 is not in `regions` any more" in w for w in again["warnings"])
     assert len(classroom("status", folder.file)["tables"][0]["rows"]) == 2

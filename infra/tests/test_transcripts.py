@@ -43,7 +43,7 @@ def test_nothing_that_is_secret_or_personal_is_left(
     (folder.path / "aws.jsonl").unlink()
     (folder.path / "aws.jsonl.private").unlink()
     monkeypatch.setenv("CLASSROOM_NOW", cloud.post("now")["now"])
-    folder.write(["alice", "bobby"])
+    folder.write(["alice", "bobby"], budget={"per_student_usd": 50, "class_usd": 150})
     record(folder, cloud, "pages")
     record(folder, cloud, "status")
     text = record(folder, cloud, "provision", "--yes", "--discard-work", "zoe")

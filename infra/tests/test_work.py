@@ -165,7 +165,7 @@ def test_no_door_ends_a_machine_whose_work_could_not_be_fetched(
     folder.write(["alice", "bob"])
     classroom("provision", folder.file)
     disks.fill()
-    folder.write(roster)
+    folder.write(roster, budget={"per_student_usd": 50, "class_usd": 100})
     before = ids(cloud)
     disks.faults(*[fault] * 8)
     with pytest.raises(ClassroomError, match="is not saved") as caught:

@@ -156,7 +156,9 @@ def _machines(
 
 def _provision(r: Run, options: Result) -> Result:
     public = keys.ensure(r)
-    outcome = provision.provision(r, bool(options.get("confirm_removals")))
+    outcome = provision.provision(
+        r, bool(options.get("confirm_removals")), bool(options.get("confirm_changes"))
+    )
     wrote = pages.write(r, [m for m in outcome.machines if m.id], public)
     lines = [f"{name} has no machine: {why}" for name, why in sorted(outcome.unplaced.items())]
     lines += [
@@ -273,8 +275,8 @@ def _stop(r: Run, _: Result) -> Result:
     }
 
 
-def _extend(r: Run, _: Result) -> Result:
-    outcome = provision.extend(r)
+def _extend(r: Run, options: Result) -> Result:
+    outcome = provision.extend(r, bool(options.get("confirm_changes")))
     return {
         "tables": [_machines(r, outcome.machines, r.spec.name)],
         "exit_code": outcome.exit_code,

@@ -43,6 +43,10 @@ DISCARD = Option(
     " ended without an archive",
     "NAMES",
 )
+CHANGES = Option(
+    "confirm_changes",
+    "apply an earlier end, a lower cap or other regions than the account has",
+)
 COMMANDS: dict[str, Command] = {
     "init": Command(
         "ask what a class needs and write class.yml",
@@ -66,6 +70,7 @@ COMMANDS: dict[str, Command] = {
         "bring the class up",
         (
             Option("confirm_removals", "terminate the machines of many removed students"),
+            CHANGES,
             DISCARD,
         ),
         asks=True,
@@ -89,7 +94,9 @@ COMMANDS: dict[str, Command] = {
         (Option("cancel", "give it up"),),
         asks=True,
     ),
-    "extend": Command("apply a later teardown date or another budget", playbook="extend"),
+    "extend": Command(
+        "apply a later teardown date or another budget", (CHANGES,), playbook="extend"
+    ),
     "save_work": Command("fetch the students' work to out/<class>/work", playbook="save_work"),
     "restore": Command(
         "bring a student's work back from the class's bucket, next to what is there",

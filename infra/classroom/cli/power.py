@@ -6,7 +6,7 @@ from functools import partial
 
 from ..aws.cloud import doing
 from ..aws.problems import ClassroomError
-from ..fleet import inventory
+from ..fleet import inventory, ledger
 from ..fleet.inventory import Machine
 from ..guards import audit, class_guards, roles
 from ..machines import arrivals, launch, spot
@@ -15,7 +15,7 @@ from ..spec import tags
 from ..spec.run import Run
 from ..students import links
 from . import preflight
-from .provision import remember, survey
+from .provision import survey
 
 
 def chosen(run: Run) -> list[Machine]:
@@ -45,7 +45,7 @@ def _spent(run: Run, machines: list[Machine]) -> dict[str, str]:
     A budget acts once and lags a day, so it does not stop what is started after it; and for a
     single student it only writes mail.
     """
-    remember(run, machines)
+    ledger.remember(run, machines)
     used, budget = cost.hours(run), run.spec.budget
     total = sum(h["usd"] for h in used.values())
     if total >= budget.class_usd:
@@ -104,7 +104,7 @@ def start(run: Run, over_budget: bool = False) -> tuple[list[Machine], dict[str,
             }
         )
         _addresses(run, region, here)
-    remember(run, machines)
+    ledger.remember(run, machines)
     links.settle(run, machines)
     return machines, failed
 

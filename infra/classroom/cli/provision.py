@@ -4,16 +4,14 @@ run continues."""
 from __future__ import annotations
 
 import datetime as dt
-import json
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ..aws import rate_limit
 from ..aws.cloud import DENIED, aware, code_of, each
 from ..aws.problems import ClassroomError
-from ..fleet import inventory
+from ..fleet import inventory, ledger
 from ..fleet.inventory import Machine, Wanted
-from ..guards import audit, class_guards, roles
+from ..guards import audit, class_guards, roles, standing
 from ..machines import access, arrivals, blocks, launch, spot
 from ..spec import clusters, lock, tags
 from ..spec.run import Run
@@ -121,7 +119,7 @@ def save_before_the_end(run: Run, gone: list[Machine]) -> None:
         raise archives.WorkNotSaved(name, told)
 
 
-def provision(run: Run, confirm_removals: bool = False) -> Outcome:
+def provision(run: Run, confirm_removals: bool = False, confirm_changes: bool = False) -> Outcome:
     """Make the cloud match class.yml and the roster. Safe to interrupt anywhere and to run
     again."""
     preflight.check(run)
@@ -134,6 +132,8 @@ def provision(run: Run, confirm_removals: bool = False) -> Outcome:
         rate_limit.sleep(rate_limit.LISTED_SECONDS)
         existing, plan = survey(run)
     check_removals(plan, existing, confirm_removals)
+    known = ledger.read(run)
+    standing.check(run, known, existing, confirm_changes)
     save_before_the_end(run, plan.remove + plan.duplicates)
     outcome = Outcome()
     images: dict[str, str] = {}
@@ -145,6 +145,8 @@ def provision(run: Run, confirm_removals: bool = False) -> Outcome:
         lock.write(run.spec.folder, account=run.cloud.account, name=run.spec.name)
 
     role = roles.roles(run)
+    ledger.remember_settings(run, known)
+    ledger.remember(run, existing, known)
     class_guards.budgets(run, _owners(run, plan))
     links.deploy(run)
     mail.warn(run)
@@ -156,7 +158,7 @@ def provision(run: Run, confirm_removals: bool = False) -> Outcome:
         if not todo and not kept and not any(m.region == region for m in plan.remove):
             continue
         todo, reasons = _region(
-            run, region, role, images, kept, todo, plan, outcome, reasons, existing
+            run, region, role, images, kept, todo, plan, outcome, reasons, existing, known
         )
     outcome.unplaced = {w.name: reasons.get(w.name, "no region has room") for w in todo}
     gone = plan.remove + plan.duplicates
@@ -173,7 +175,7 @@ def provision(run: Run, confirm_removals: bool = False) -> Outcome:
             m for m in outcome.machines if m.name in outcome.launched
         ]
         _stop_actions(run, role, everyone)
-    remember(run, outcome.machines)
+    ledger.remember(run, outcome.machines, known)
     links.settle(run, outcome.machines)
     outcome.restored = copies.enrol(run, outcome.machines, outcome.launched)
     return outcome
@@ -211,6 +213,7 @@ def _region(
     outcome: Outcome,
     reasons: dict[str, str],
     existing: list[Machine],
+    known: ledger.Ledger,
 ) -> tuple[list[Wanted], dict[str, str]]:
     """Guard a region, then launch there what it has room for; return what is left and why."""
     live = [m for m in existing if m.region == region]
@@ -231,6 +234,7 @@ def _region(
             reasons.update({w.name: unproven for w in todo})
             run.warn(f"No machine was started in {region}: {unproven}.")
         else:
+            ledger.remember_region(run, region, known)
             todo, fresh = _launch(run, region, net, images, todo, reasons, len(live))
             outcome.launched += [m.name for m in fresh]
     dead = _settle(run, region, kept + fresh, outcome, reasons)
@@ -379,34 +383,15 @@ def _stop_actions(run: Run, role: str, machines: list[Machine]) -> None:
     class_guards.stop_actions(run, role, stops)
 
 
-def remember(run: Run, machines: list[Machine]) -> None:
-    """Keep the ids of all machines ever seen, for hours and dollars after AWS has forgotten them.
-    Holds no secret."""
-    if run.check:
-        return
-    path = run.spec.out / "ledger.json"
-    ledger: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    for m in machines:
-        if m.id:
-            ledger[m.id] = {
-                "machine": m.name,
-                "students": m.students,
-                "region": m.region,
-                "type": m.type,
-                "market": m.market,
-                "first_seen": ledger.get(m.id, {}).get("first_seen") or run.cloud.now().isoformat(),
-            }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(ledger, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    temporary.replace(path)
-
-
-def extend(run: Run) -> Outcome:
+def extend(run: Run, confirm_changes: bool = False) -> Outcome:
     """Apply a later teardown date, stop time, budget or block to everything that exists; launches
     and removes nothing. With --limit only what belongs to those students."""
     preflight.check(run)
     existing, plan = survey(run)
+    if run.limit is None:
+        known = ledger.read(run)
+        standing.check(run, known, existing, confirm_changes)
+        ledger.remember_settings(run, known)
     outcome = Outcome()
     regions = sorted({m.region for m in existing})
     if run.limit is None:
@@ -455,4 +440,4 @@ def _class_is_extended(run: Run, regions: list[str], role: str) -> None:
             ) from error
 
 
-__all__ = ["Outcome", "dt", "extend", "provision", "remember", "survey"]
+__all__ = ["Outcome", "dt", "extend", "provision", "survey"]

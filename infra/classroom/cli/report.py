@@ -11,13 +11,13 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import io
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
+from ..fleet import ledger
 from ..fleet.inventory import Machine
 from ..money import cost, prices
 from ..spec import tags
@@ -65,18 +65,18 @@ def gather(run: Run) -> tuple[list[Row], list[str], dt.date]:
     """Return a row for each machine's name, all weeks, and the class's first day. What CloudWatch
     does not show makes a row unknown."""
     spec, now = run.spec, run.cloud.now()
-    path = spec.out / "ledger.json"
-    ledger = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    begin = min((e["first_seen"][:10] for e in ledger.values()), default=now.date().isoformat())
+    blind: list[str] = []
+    ledger.remember(run, [], ledger.read(run, blind))
+    entries = ledger.local(spec.out)
+    begin = min((e["first_seen"][:10] for e in entries.values()), default=now.date().isoformat())
     first = dt.date.fromisoformat(begin)
     whole = max(1, (spec.teardown - first).days)
     gone = min(1.0, max(0.0, (now.date() - first).days / whole))
     by_name: dict[str, Row] = {}
-    blind: list[str] = []
     read = cost.by_instance(run, blind)
-    for iid in set(ledger) - set(read):
-        name = ledger[iid]["machine"]
-        by_name.setdefault(name, Row(name, ledger[iid]["students"])).known = False
+    for iid in set(entries) - set(read):
+        name = entries[iid]["machine"]
+        by_name.setdefault(name, Row(name, entries[iid]["students"])).known = False
     for entry in read.values():
         row = by_name.setdefault(entry["machine"], Row(entry["machine"], entry["students"]))
         row.hours += entry["hours"]

@@ -9,18 +9,24 @@ from typing import Any, TypeVar
 
 import botocore.exceptions as be
 
-from ..aws.cloud import GLOBAL, doing, words_of
+from ..aws.cloud import GLOBAL, doing, run_all, words_of
 from ..aws.problems import ClassroomError
+from ..fleet import ledger
 from ..fleet.inventory import Machine
-from ..guards import audit, budgets
+from ..guards import audit, budgets, standing
 from ..machines import spot
 from ..money import cost
 from ..spec import tags
 from ..spec.run import Run
 from ..students import mail
+from ..teardown import sweep
 from . import provision
 
 T = TypeVar("T")
+NONE: list[str] = []
+# AWS offers a tag for activation up to a day after its first use, and takes a day to activate it.
+# (documented: Billing guide, "Activating user-defined cost allocation tags")
+TAGS_COME = dt.timedelta(days=2)
 
 
 def part(blind: list[str], what: str, read: Callable[[], T], default: T) -> T:
@@ -40,7 +46,14 @@ def gather(run: Run) -> dict[str, Any]:
     blind: list[str] = []
     existing, plan = provision.survey(run, blind)
     chosen = [m for m in existing if run.wants(m.name, *m.students)]
-    provision.remember(run, existing)
+    known = ledger.read(run, blind)
+    ledger.remember(run, existing, known)
+    blind += standing.disabled(run, known).values()
+    wrong: list[str] = []
+    what = "Whether a machine has lost its tag is"
+    wrong += part(blind, what, lambda: _untagged(run, known, existing), NONE)
+    what = "Whether the account has what class.yml says is"
+    wrong += part(blind, what, lambda: _differences(run, known, existing), NONE)
     unread: list[str] = []
     hours = cost.hours(run, unread)
     blind += unread
@@ -54,16 +67,23 @@ def gather(run: Run) -> dict[str, Any]:
     open_ = unguarded(run, existing)
     budget = _budget(run, blind)
     used = sum(h["usd"] for h in hours.values())
-    warnings = [
-        *blind,
+    wrong += [
         *(
             f"{m.name} has a second machine, {m.id} in {m.region}: provision ends it."
             for m in plan.duplicates
         ),
-        *(f"{name} has run {minutes:.0f} minutes unguarded." for name, minutes in open_.items()),
         *(_complaint(s) for s in seen if _bad(s)),
-        *([budget["tags"]] if budget["visible"] is not True else []),
         *_money(run, existing, budget, used),
+    ]
+    first = min((e["first_seen"] for e in known.machines.values()), default="")
+    unseen = [budget["tags"]] if budget["visible"] is not True else []
+    if budget["visible"] is False and first and run.cloud.now() - _time(first) > TAGS_COME:
+        wrong += unseen
+    warnings = [
+        *blind,
+        *wrong,
+        *(f"{name} has run {minutes:.0f} minutes unguarded." for name, minutes in open_.items()),
+        *(line for line in unseen if line not in wrong),
         *mail.refused(run, existing),
     ]
     return {
@@ -78,8 +98,34 @@ def gather(run: Run) -> dict[str, Any]:
         "budget": budget,
         "problems": warnings,
         "blind": blind,
-        "exit_code": 1 if blind or plan.duplicates else 0,
+        "exit_code": 1 if blind or wrong else 0,
     }
+
+
+def _time(text: str) -> dt.datetime:
+    at = dt.datetime.fromisoformat(text)
+    return at if at.tzinfo else at.replace(tzinfo=dt.timezone.utc)
+
+
+def _untagged(run: Run, known: ledger.Ledger, existing: list[Machine]) -> list[str]:
+    """Return a sentence for each machine of the ledger that lives without the class's tag."""
+    listed, name = {m.id for m in existing}, run.spec.name
+    places = {r: [i for i in known.ids(r) if i not in listed] for r in run.cloud.regions()}
+    with doing("look for machines without a tag"):
+        found = run_all(
+            lambda r: sweep.untagged(run.cloud, name, r, places[r]),
+            [r for r in places if places[r]],
+        )
+    return [f"{sweep.without_a_tag(f, name)}." for here in found for f in here]
+
+
+def _differences(run: Run, known: ledger.Ledger, existing: list[Machine]) -> list[str]:
+    """Return what the account has and class.yml says differently."""
+    who = known.settings
+    by = f" (set by {who['by']}, {who['at']} UTC)" if who.get("by") else ""
+    return [
+        f"{d}{by}: provision applies class.yml." for d in standing.differences(run, known, existing)
+    ]
 
 
 def _money(run: Run, existing: list[Machine], budget: dict[str, Any], used: float) -> Iterator[str]:

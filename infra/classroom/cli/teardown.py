@@ -3,7 +3,7 @@ left. It needs no class.yml that validates, only the name of the class."""
 
 from __future__ import annotations
 
-import json
+import contextlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from ..aws import organisations
 from ..aws.cloud import Cloud, doing
 from ..aws.problems import ClassroomError
-from ..fleet import inventory
+from ..fleet import inventory, ledger
 from ..spec import class_file as specs
 from ..spec import fields, lock, tags, yaml_source
 from ..spec.run import Run
@@ -81,7 +81,7 @@ def teardown(
         dry_run=job.dry,
         say=say,
         held=lambda found: _held(job, found),
-        ours=_used_regions(job.out),
+        known=_known(job.out),
         keep_copies=job.keep_copies,
         unbudgeted=_unbudgeted(class_file),
     )
@@ -194,18 +194,28 @@ def _held(job: ClassTeardown, found: list[sweep.Found]) -> dict[str, str]:
     return {m.id: why[m.name] for m in machines if m.name in why}
 
 
-def _used_regions(out: Path) -> set[str]:
-    """Return the regions where the class has had machines, as far as this computer knows."""
-    try:
-        ledger = json.loads((out / "ledger.json").read_text(encoding="utf-8"))
-        return {entry["region"] for entry in ledger.values()}
-    except (OSError, ValueError, TypeError, KeyError):
-        return set()
+def _known(out: Path) -> ledger.Ledger:
+    """Return what this computer knows of the class; the account knows it, too."""
+    known = ledger.Ledger()
+    with contextlib.suppress(ClassroomError):
+        known.add(ledger.local(out))
+    return known
 
 
 def _was_here(out: Path) -> bool:
     """Return whether anything on this computer shows that the class has existed."""
     return (out / "ledger.json").exists() or any(out.glob("teardown-*.json"))
+
+
+def _other_classes(job: ClassTeardown, report: removal.Report) -> str:
+    """Name the classes that the account has, where it has nothing of this one."""
+    if report.known or not report.clean:
+        return ""
+    try:
+        names = ledger.classes(job.cloud)
+    except ClassroomError:
+        return ""
+    return f" Classes in this account: {', '.join(names)}." if names else ""
 
 
 def _table(job: ClassTeardown, report: removal.Report) -> Result:
@@ -251,6 +261,7 @@ def _removed(job: ClassTeardown, report: removal.Report) -> Result:
     report.account = job.cloud.account
     report.known = bool(report.removed or report.left) or _was_here(job.out)
     path = report.save(job.out)
+    known, enabled = report.ledger, set(report.regions)
     if report.clean and not report.partial:
         lock.forget_name(job.folder, job.name)
     return {
@@ -261,7 +272,8 @@ def _removed(job: ClassTeardown, report: removal.Report) -> Result:
         "left": list(map(str, report.left)),
         "class_name": job.name,
         "touched": sorted({r.rsplit(" in ", 1)[1] for r in report.removed if r.startswith(BILLS)}),
-        "summary": report.summary(),
+        "ledger": {region: known.ids(region) for region in sorted(known.regions & enabled)},
+        "summary": report.summary() + _other_classes(job, report),
         "report": str(path),
         "exit_code": report.exit_code,
     }

@@ -33,6 +33,7 @@ from .budgets import (
 UNARMED_MINUTES = 15
 CAPS_MINUTES, WARN_MINUTES = 15, 30
 WARN_DAYS = (7, 3, 1)
+BEFORE_END = dt.timedelta(hours=1)  # the window of the schedule that ends machines begins
 RELEASE = "release-addresses-"
 PROOF = "proof"
 EIPS_PER_SCHEDULE = 40  # an automation target takes up to 50 values
@@ -113,7 +114,7 @@ def desired(
     end = spec.teardown_at
     # Every day of the week after the end, so that a machine started late is ended too.
     window = {
-        "StartDate": (end - dt.timedelta(hours=1)).astimezone(dt.timezone.utc),
+        "StartDate": (end - BEFORE_END).astimezone(dt.timezone.utc),
         "EndDate": (end + dt.timedelta(days=8)).astimezone(dt.timezone.utc),
     }
     stop, terminate = "AWS-StopEC2Instance", "AWS-TerminateEC2Instance"

@@ -13,6 +13,7 @@ import json
 from typing import Any
 
 from ..aws.organisations import AGENT
+from ..fleet import ledger
 from ..spec import tags
 
 # Every action that bringing up, guarding and tearing down a class takes. doctor --policy prints it
@@ -109,7 +110,15 @@ ACTIONS = {
         "TagResource",
         "ListTagsForResource",
     ],
-    "ssm": ["GetParameter", "DescribeAutomationExecutions", "GetAutomationExecution"],
+    "ssm": [
+        "GetParameter",
+        "GetParametersByPath",
+        "PutParameter",
+        "DeleteParameter",
+        "AddTagsToResource",
+        "DescribeAutomationExecutions",
+        "GetAutomationExecution",
+    ],
     "servicequotas": [
         "GetServiceQuota",
         "RequestServiceQuotaIncrease",
@@ -185,7 +194,9 @@ OURS_ONLY = (
     "CancelCapacityReservation",
 )
 # What changes or ends things elsewhere: those whose name says that they are a class's. Of the
-# parameter store only what AWS publishes: everything else there may be secret.
+# parameter store only what AWS publishes, and the ledgers of classes: everything else there may be
+# secret.
+LEDGER = f"arn:aws:ssm:*:*:parameter{ledger.ROOT}"
 BY_NAME: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "scheduler": (
         (
@@ -220,7 +231,16 @@ BY_NAME: dict[str, tuple[tuple[str, ...], list[str]]] = {
         tuple(a for a in ACTIONS["s3"] if a != "ListAllMyBuckets"),
         ["arn:aws:s3:::trainium-labs--*"],
     ),
-    "ssm": (("GetParameter",), ["arn:aws:ssm:*::parameter/aws/service/*"]),
+    "ssm": (
+        (
+            "GetParameter",
+            "GetParametersByPath",
+            "PutParameter",
+            "DeleteParameter",
+            "AddTagsToResource",
+        ),
+        ["arn:aws:ssm:*::parameter/aws/service/*", LEDGER, f"{LEDGER}/*"],
+    ),
 }
 OURS = {"Null": {f"aws:ResourceTag/{tags.CLASS}": "false"}}
 # What RunInstances may start: the machines that a class can ask for, and the drill's. A question
@@ -375,6 +395,7 @@ def assistant(name: str, sections: list[str]) -> dict[str, Any]:
         "Version": "2012-10-17",
         "Statement": [
             _allow([*reads, "ssm:DescribeAutomationExecutions"], "*"),
+            _allow("ssm:GetParametersByPath", f"{LEDGER}/{name}"),
             _allow("ec2:StopInstances", machine, {"StringEquals": of_class}),
             _allow("ec2:StartInstances", machine, {"StringEquals": armed}),
         ],

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 from typing import Any
 
 from ..aws.cloud import aware, doing, each
 from ..aws.problems import ClassroomError
+from ..fleet import ledger
 from ..spec import instance_types
 from ..spec.run import Run
 from . import prices
@@ -38,11 +38,10 @@ def by_instance(run: Run, blind: list[str] | None = None) -> dict[str, dict[str,
     and CloudWatch keeps their count for 15 months, also of machines that are long terminated.
     With `blind`, machines whose hours cannot be read are missing, and the reason is in there.
     """
-    path = run.spec.out / "ledger.json"
-    ledger: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    entries = ledger.local(run.spec.out)
     end = run.cloud.now()
     by_region: dict[str, list[str]] = {}
-    for iid, entry in ledger.items():
+    for iid, entry in entries.items():
         by_region.setdefault(entry["region"], []).append(iid)
     out: dict[str, dict[str, Any]] = {}
 
@@ -84,9 +83,9 @@ def by_instance(run: Run, blind: list[str] | None = None) -> dict[str, dict[str,
 
     jobs = []
     for region, ids in by_region.items():
-        start = min(dt.datetime.fromisoformat(ledger[i]["first_seen"]) for i in ids) - dt.timedelta(
-            hours=1
-        )
+        start = min(
+            dt.datetime.fromisoformat(entries[i]["first_seen"]) for i in ids
+        ) - dt.timedelta(hours=1)
         jobs += [(region, ids[i : i + 400], start) for i in range(0, len(ids), 400)]
     for (region, *_), results, error in each(one, jobs):
         if error is not None:
@@ -95,7 +94,7 @@ def by_instance(run: Run, blind: list[str] | None = None) -> dict[str, dict[str,
             blind.append(f"The hours of machines in {region} are not known: {error}")
         for iid, days in results or []:
             h = sum(days.values())
-            entry = ledger[iid]
+            entry = entries[iid]
             rate = (
                 prices.hourly(
                     run.spec.model_copy(update={"instance_type": entry["type"]}), entry["market"]

@@ -1,31 +1,54 @@
-"""Disks, addresses and snapshots that were made by hand and are attached to a class's machines.
+"""Disks, addresses and snapshots that were made by hand, on a class's machines or in its time.
 
 They carry no tag of the class, so a teardown must not remove them, and once the machines are gone
-nothing shows whose they were; so it names them while they can be found.
+nothing shows whose they were; so it names them while they can be found. A detached disk shows not
+even that: those without a tag of any class are named that were made since the class began, in the
+regions that it has used.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from ..aws.cloud import Cloud, each, words_of
+from ..aws.cloud import Cloud, aware, each, words_of
+from ..fleet.ledger import Ledger
 from ..spec import tags
 from .sweep import Found
 
 PER_FILTER = 200  # values that a filter takes (documented: 200)
 
 
-def find(cloud: Cloud, name: str, machines: list[Found]) -> list[str]:
+def find(cloud: Cloud, name: str, machines: list[Found], known: Ledger) -> list[str]:
     """Return a line for each, and for each region that could not be checked."""
     regions: dict[str, list[Found]] = {}
     for m in machines:
         regions.setdefault(m.region, []).append(m)
+    used = {entry["region"] for entry in known.machines.values()} & set(cloud.regions())
     out: list[str] = []
-    for region, found, error in each(lambda r: _of(cloud, name, r, regions[r]), sorted(regions)):
+    looks: list[tuple[str, Callable[[], list[str]]]]
+    looks = [(region, partial(_of, cloud, name, region, regions[region])) for region in regions]
+    looks += [(region, partial(_detached, cloud, region, known)) for region in sorted(used)]
+    for (region, _), found, error in each(lambda look: look[1](), looks):
         out += found or []
         if error:
             out.append(f"what was made in {region} could not be looked for: {words_of(error)}")
     return out
+
+
+def _detached(cloud: Cloud, region: str, known: Ledger) -> list[str]:
+    """Return the disks that hang on no machine and carry no class's tag, from the class's time."""
+    began = min(dt.datetime.fromisoformat(e["first_seen"]) for e in known.machines.values())
+    unused = [{"Name": "status", "Values": ["available"]}]
+    return [
+        f"volume {v['VolumeId']} of {v['Size']} GiB, detached, made {v['CreateTime']:%Y-%m-%d},"
+        f" perhaps someone else's (aws ec2 delete-volume --region {region} --volume-id"
+        f" {v['VolumeId']})"
+        for v in cloud.pages("ec2", region, "describe_volumes", "Volumes", Filters=unused)
+        if tags.CLASS not in tags.as_dict(v.get("Tags")) and aware(v["CreateTime"]) >= began
+    ]
 
 
 def _of(cloud: Cloud, name: str, region: str, machines: list[Found]) -> list[str]:

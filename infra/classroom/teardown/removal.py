@@ -15,10 +15,11 @@ import botocore.exceptions as be
 from ..aws import rate_limit
 from ..aws.cloud import DENIED, GLOBAL, Cloud, code_of, each, words_of
 from ..aws.problems import ClassroomError
+from ..fleet import ledger
 from ..machines import launch
 from ..work import copies
 from . import orphans
-from .sweep import Found, Sweep, sweep
+from .sweep import UNTAGGED, Found, Sweep, sweep, without_a_tag
 
 # What must be gone before what.
 MACHINES = (
@@ -42,9 +43,10 @@ REST = (
     "schedule",
     "schedule-group",
     "role",
+    "parameter",
 )
 # While a machine lives, or may live unseen, something must be able to end it: these stay.
-GUARDS = ("alarm", "budget", "schedule", "schedule-group", "role")
+GUARDS = ("alarm", "budget", "schedule", "schedule-group", "role", "parameter")
 PASSES = 6
 Held = Callable[[list[Found]], dict[str, str]]
 
@@ -61,7 +63,7 @@ class Report:
     regions: list[str] = field(default_factory=list)
     looks: int = 0
     at: str = ""
-    ours: list[str] = field(default_factory=list)  # regions that the class has used
+    ledger: ledger.Ledger = field(default_factory=ledger.Ledger)  # as this computer knows it
     closed: list[str] = field(default_factory=list)  # denied, and nothing can be started there
     account: str = ""
     known: bool = True  # the class was found, or something here says that it existed
@@ -156,7 +158,7 @@ def teardown(
     say: Callable[[str], None] = lambda _: None,
     pause: float = 3.0,
     held: Held = lambda _: {},
-    ours: Collection[str] = (),
+    known: ledger.Ledger | None = None,
     keep_copies: bool = False,
     unbudgeted: bool = False,
 ) -> Report:
@@ -173,10 +175,12 @@ def teardown(
     regions = sorted(set(regions or enabled))
     report = Report(name, regions=regions, at=cloud.now().isoformat(timespec="seconds"))
     report.partial = set(regions) != enabled
-    report.ours = sorted(ours)
+    report.ledger = known or report.ledger
     report.keep_copies, report.unbudgeted = keep_copies, unbudgeted
     state = _sweep(cloud, name, report, say)
-    report.orphans = orphans.find(cloud, name, [f for f in state.found if f.kind == "instance"])
+    report.orphans = orphans.find(
+        cloud, name, [f for f in state.found if f.kind == "instance"], state.known
+    )
     if dry_run:
         return report
     # What was made a moment ago (by a run that was killed) shows up in listings late, so the look
@@ -201,8 +205,8 @@ def teardown(
 
 
 def _sweep(cloud: Cloud, name: str, report: Report, say: Callable[[str], None]) -> Sweep:
-    state = sweep(cloud, name, report.regions, not report.partial, report.ours, report.unbudgeted)
-    report.closed = state.closed
+    state = sweep(cloud, name, report.regions, not report.partial, report.ledger, report.unbudgeted)
+    report.closed, report.ledger = state.closed, state.known
     if report.keep_copies:
         report.kept = [str(f) for f in state.found if f.kind == "bucket"]
         state.found = [f for f in state.found if f.kind != "bucket"]
@@ -227,15 +231,17 @@ def _pass(
         for f in state.found
         if not (f.kind in MACHINES and (f.id in kept or f.raw.get("InstanceId") in kept))
     ]
+    untagged = [f for f in state.found if f.kind == UNTAGGED]
+    report.errors += [without_a_tag(f, report.name) for f in untagged]
     for kind in MACHINES:
         codes |= _batch(cloud, kind, state, report, say)
     refused = bool(codes) and codes <= set(DENIED)  # then the rest fails because machines live
     alive = {f.region for f in machines if str(f) not in report.removed}
     alive |= _wait_for_end(cloud, [f for f in machines if str(f) in report.removed], say)
-    alive |= state.unseen
+    alive |= state.unseen | {f.region for f in untagged}
     for kind in REST:
         keep = alive if kind in GUARDS else set()
-        if keep and kind in ("budget", "role"):
+        if keep and kind in ("budget", "role", "parameter"):
             keep = {GLOBAL}
         if alive and kind == "bucket":  # a machine that lives may have copied its work only there
             keep = {f.region for f in state.found if f.kind == "bucket"}
@@ -315,13 +321,34 @@ def _remove(cloud: Cloud, kind: str, batch: list[Found], report: Report) -> set[
         else:
             code = code_of(error)
             codes.add(code or "unknown")
-            report.errors.append(f"{f}: {words_of(error)}" + (f" ({code})" if code else ""))
+            why = words_of(error) + (f" ({code})" if code else "")
+            if f.kind == "security-group" and code == "DependencyViolation":
+                why = _members(cloud, f) or why
+            report.errors.append(f"{f}: {why}")
     return codes
 
 
 def _is_gone(error: Exception) -> bool:
     code = code_of(error)
     return "NotFound" in code or code in ("NoSuchEntity", "ResourceNotFoundException")
+
+
+def _members(cloud: Cloud, group: Found) -> str:
+    """Return which network interfaces keep a security group, and how they are deleted; "" if that
+    is not known."""
+    inside = [{"Name": "group-id", "Values": [group.id]}]
+    try:
+        found = cloud.pages(
+            "ec2", group.region, "describe_network_interfaces", "NetworkInterfaces", Filters=inside
+        )
+    except (be.ClientError, be.BotoCoreError):
+        return ""
+    ids = [i["NetworkInterfaceId"] for i in found]
+    return "; ".join(
+        f"network interface {i} is in it: if nothing needs that, aws ec2 delete-network-interface"
+        f" --region {group.region} --network-interface-id {i}"
+        for i in ids
+    )
 
 
 def _elastic_ip(cloud: Cloud, f: Found) -> None:
@@ -391,6 +418,7 @@ _REMOVERS: dict[str, Callable[[Cloud, Found], Any]] = {
     "schedule": _schedule,
     "schedule-group": lambda c, f: c.client("scheduler", f.region).delete_schedule_group(Name=f.id),
     "role": _role,
+    "parameter": lambda c, f: c.client("ssm", f.region).delete_parameter(Name=f.id),
     "reservation": (
         lambda c, f: c.ec2(f.region).cancel_capacity_reservation(CapacityReservationId=f.id)
     ),

@@ -6,19 +6,32 @@ type is described itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import botocore.exceptions as be
 
-from ..aws.cloud import DENIED, GLOBAL, SIGNED_OUT, Cloud, code_of, each, words_of
+from ..aws.cloud import (
+    DENIED,
+    GLOBAL,
+    IDS_PER_FILTER,
+    SIGNED_OUT,
+    Cloud,
+    code_of,
+    each,
+    words_of,
+)
 from ..aws.problems import explain
+from ..fleet import ledger
+from ..guards.standing import closed_regions
 from ..machines import reserve
 from ..spec import instance_types as machines_
 from ..spec import tags
 
+UNTAGGED = "untagged-machine"
+ENDED = ("terminated", "shutting-down")
 # kind -> (operation, key of the answer, key of the id, billable by itself)
 EC2_KINDS: dict[str, tuple[str, str, str, bool]] = {
     "spot-request": (
@@ -70,6 +83,7 @@ class Sweep:
     regions: list[str] = field(default_factory=list)
     looks: int = 0
     closed: list[str] = field(default_factory=list)  # where the caller may not launch either
+    known: ledger.Ledger = field(default_factory=ledger.Ledger)
 
     @property
     def billable(self) -> list[Found]:
@@ -100,15 +114,21 @@ def sweep(
     name: str,
     regions: list[str],
     everywhere: bool = True,
-    ours: Collection[str] = (),
+    known: ledger.Ledger | None = None,
     unbudgeted: bool = False,
 ) -> Sweep:
-    """Look at every type in every region, and with `everywhere` at the global ones. `ours` are
-    regions that the class is known to have used: a denial there is never taken for emptiness.
-    `unbudgeted`: the class never had budgets, and an account that may not list them has none."""
+    """Look at every type in every region, and with `everywhere` at the global ones. `known` is what
+    this computer knows of the class, to which the account's ledger is added: a denial in a region
+    that it has used is never taken for emptiness, and its machines are looked for by their ids,
+    too. `unbudgeted`: the class never had budgets, and an account that may not list them has
+    none."""
+    out = Sweep(regions=list(regions))
+    known = out.known = _known(cloud, name, known or ledger.Ledger(), out)
     jobs: list[tuple[str, str, Callable[[], list[Found]]]] = []
     for region in regions:
         jobs.append(("instances", region, partial(_instances, cloud, name, region)))
+        if ids := known.ids(region):
+            jobs.append(("instances", region, partial(untagged, cloud, name, region, ids)))
         for kind in EC2_KINDS:
             jobs.append((kind, region, partial(_ec2, cloud, name, region, kind)))
         jobs.append(("alarms", region, partial(_alarms, cloud, name, region)))
@@ -119,10 +139,16 @@ def sweep(
         jobs.append(("budgets", GLOBAL, partial(_budgets, cloud, name)))
         jobs.append(("roles", GLOBAL, partial(_iam, cloud, name)))
         jobs.append(("buckets", GLOBAL, partial(buckets, cloud, name)))
-    out = Sweep(regions=list(regions), looks=len(jobs))
+    out.looks += len(jobs)
+    if everywhere:
+        for region, why in closed_regions(known, regions).items():
+            out.blind.append(f"machines in {region}: {why} Enable it, and run teardown again")
+            out.unseen.add(region)
+    else:
+        out.found = [f for f in out.found if f.kind != "parameter"]
     results = each(lambda job: job[2](), jobs)
     refused = {r for (what, r, _), _, e in results if what == "instances" and code_of(e) in DENIED}
-    out.closed = [r for r in sorted(refused - set(ours)) if _closed(cloud, r)]
+    out.closed = [r for r in sorted(refused - known.regions) if _closed(cloud, r)]
     for (what, region, _), found, error in results:
         everywhere_ = ("budgets", "roles", "buckets")
         if error is not None and region in out.closed and what not in everywhere_:
@@ -137,13 +163,13 @@ def sweep(
                 out.unseen.add(region)
         else:
             out.found += found or []
-    known = {f.id for f in out.found if f.kind == "spot-request"}
+    listed = {f.id for f in out.found if f.kind == "spot-request"}
     out.found += [
         Found("spot-request", f.region, request, "", True, {"InstanceId": f.id})
         for f in out.found
         if f.kind == "instance"
         and (request := f.raw.get("SpotInstanceRequestId"))
-        and request not in known
+        and request not in listed
     ]  # whatever its tags are, it would relaunch what ends
     return out
 
@@ -162,6 +188,55 @@ def _instances(cloud: Cloud, name: str, region: str) -> list[Found]:
         for i in r["Instances"]
         if i["State"]["Name"] != "terminated" and tags.ours(i.get("Tags"), name)
     ]
+
+
+def untagged(cloud: Cloud, name: str, region: str, ids: list[str]) -> list[Found]:
+    """Return which machines of the ledger live without the class's tag: whoever took it away, no
+    guard that chooses by it sees them."""
+    reservations = [
+        r
+        for i in range(0, len(ids), IDS_PER_FILTER)
+        for r in cloud.pages(
+            "ec2",
+            region,
+            "describe_instances",
+            "Reservations",
+            Filters=[{"Name": "instance-id", "Values": ids[i : i + IDS_PER_FILTER]}],
+        )
+    ]
+    return [
+        Found(UNTAGGED, region, i["InstanceId"], i["State"]["Name"], True, i)
+        for r in reservations
+        for i in r["Instances"]
+        if i["State"]["Name"] not in ENDED and not tags.ours(i.get("Tags"), name)
+    ]
+
+
+def without_a_tag(f: Found, name: str) -> str:
+    """Return a sentence about a machine of `untagged`, with what to do."""
+    place = f"--region {f.region}"
+    return (
+        f"machine {f.id} in {f.region} is {f.state} and has lost the tag {tags.CLASS}, by which the"
+        f" guards of class {name} choose: nothing stops it at night, nothing ends it. Give the tag"
+        f" back: aws ec2 create-tags {place} --resources {f.id} --tags"
+        f" Key={tags.CLASS},Value={name}; or end it: aws ec2 terminate-instances {place}"
+        f" --instance-ids {f.id}"
+    )
+
+
+def _known(cloud: Cloud, name: str, known: ledger.Ledger, out: Sweep) -> ledger.Ledger:
+    """Return the ledger with what the account adds to it; what keeps it there goes into `out`."""
+    out.looks += 1
+    ((_, found, error),) = each(lambda n: ledger.parameters(cloud, n), [name])
+    if error is not None:
+        if code_of(error) in SIGNED_OUT:
+            raise explain(code_of(error), "", f"look for what class {name} has", GLOBAL)
+        out.blind.append(f"parameters in {GLOBAL}: {words_of(error)}")
+        return known
+    out.found += [Found("parameter", GLOBAL, p["Name"], "", False, p) for p in found or []]
+    whole = ledger.parse(found or [], name)
+    whole.add(known.machines)
+    return whole
 
 
 def machines(cloud: Cloud, name: str, regions: list[str]) -> list[Found]:

@@ -73,6 +73,11 @@ options:
     description: 'For C(provision): terminate the machines of many removed students.'
     type: bool
     default: false
+  confirm_changes:
+    description: 'For C(provision), C(extend): apply an earlier end, a lower cap or other regions
+      than the account has.'
+    type: bool
+    default: false
   discard_work:
     description: 'For C(provision), C(teardown): give up the work of these students (or of the
       whole class, by its name): their machines are ended without an archive.'

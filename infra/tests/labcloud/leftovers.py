@@ -10,6 +10,7 @@ from moto.cloudwatch.models import cloudwatch_backends
 from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 from moto.scheduler.models import scheduler_backends
+from moto.ssm.models import ssm_backends
 
 from . import functions, market, storage
 from .world import ACCOUNT, WORLD, tags_of
@@ -78,6 +79,11 @@ def everything() -> list[dict[str, Any]]:
             name,
             {t["Key"]: t["Value"] for t in getattr(budget, "resource_tags", [])},
         )
+    ssm = ssm_backends[ACCOUNT]["us-east-1"]
+    for name in ssm._parameters:
+        if not name.startswith("/aws/"):
+            tags = ssm.list_tags_for_resource("Parameter", name)
+            add("parameter", "us-east-1", name, dict(tags))
     for bucket, region, label in storage.buckets():
         add("bucket", region, bucket, label)
     iam = iam_backends[ACCOUNT]["aws"]

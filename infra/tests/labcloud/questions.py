@@ -319,6 +319,11 @@ def _ssm(region: str, op: str, params: dict[str, Any]) -> list[Request]:
         return out
     if op == "GetParameter":
         return [Request("ssm:GetParameter", f"arn:aws:ssm:{region}::parameter{params['Name']}")]
+    if "Parameter" in op:
+        named = params.get("Name") or params["Path"]
+        arn = f"arn:aws:ssm:{region}:{ACCOUNT}:parameter{named}"
+        tagged = [Request("ssm:AddTagsToResource", arn)] if params.get("Tags") else []
+        return [Request(f"ssm:{op}", arn), *tagged]
     return [Request(f"ssm:{op}", f"arn:aws:ssm:{region}:{ACCOUNT}:automation-execution/*")]
 
 
