@@ -217,7 +217,7 @@ def test_a_budget_has_the_dollars_of_class_yml_to_the_cent(
     classroom("provision", folder.file)
     found = boto3.client("budgets", "us-east-1").describe_budgets(AccountId=ACCOUNT)["Budgets"]
     amounts = {b["BudgetName"].split(".")[-1]: b["BudgetLimit"]["Amount"] for b in found}
-    assert amounts == {"class": "12345.67", "alice": "9876.54"}
+    assert amounts == {"class": "12345.67", "account": "12345.67", "alice": "9876.54"}
     again = classroom("provision", folder.file)
     assert not [c for c in again["changes"] if "budget" in c], again["changes"]
 
@@ -271,7 +271,7 @@ def test_a_budget_is_one_period_and_one_students_in_one_class(
     classroom("provision", folder.file)
     found = boto3.client("budgets", "us-east-1").describe_budgets(AccountId=ACCOUNT)["Budgets"]
     assert {b["TimeUnit"] for b in found} == {"CUSTOM"}
-    filters = [b["CostFilters"]["TagKeyValue"][0] for b in found]
+    filters = [b["CostFilters"]["TagKeyValue"][0] for b in found if b["CostFilters"]]
     assert len(set(filters)) == len(filters) == 6
     assert "user:trainium-labs:budget$lab.alice" in filters
 
@@ -401,3 +401,22 @@ def test_a_denial_where_the_class_has_been_is_no_emptiness(
     assert done["exit_code"] == 1 and any("us-east-2" in line for line in done["lines"])
     cloud.post("set", organisation=None)
     assert classroom("teardown", folder.file)["exit_code"] == 0 and cloud.leftovers() == []
+
+
+def test_a_machine_made_by_hand_beside_the_class_is_seen_by_the_account_s_budget(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    classroom("stop", folder.file)
+    ec2 = boto3.client("ec2", "us-west-2")
+    image = ec2.describe_images()["Images"][0]["ImageId"]
+    ec2.run_instances(ImageId=image, InstanceType="trn1.32xlarge", MinCount=1, MaxCount=1)
+    cloud.post("advance", seconds=16 * 3600)
+    mails = [e["budget"] for e in cloud.post("events") if e["kind"] == "budget-mail"]
+    assert set(mails) == {"trainium-labs.lab.account"}, "no tag, no other budget"
+    seen = classroom("status", folder.file)
+    assert seen["exit_code"] == 1 and any("All of the account" in p for p in seen["problems"])
+    folder.write(budget={**folder.data["budget"], "account_usd": 0})
+    classroom("provision", folder.file)
+    names = {r["id"] for r in cloud.leftovers() if r["kind"] == "budget"}
+    assert "trainium-labs.lab.account" not in names and "trainium-labs.lab.class" in names

@@ -139,6 +139,13 @@ def _money(run: Run, existing: list[Machine], budget: dict[str, Any], used: floa
             f"The class budget was to stop the machines and could not ({', '.join(failed)}): stop"
             " them, and run `doctor`."
         )
+    spent, most = budget["account_usd"] or (0.0, 1.0)
+    if spent >= most:
+        yield (
+            f"All of the account has cost ${spent:,.2f} this term, and ${most:,.2f} were to be"
+            f" enough (the class's machines: ${used:,.2f}). Look for machines without a class: EC2"
+            " console, every region; `export --tool custodian` writes a policy that names them."
+        )
     if used >= run.spec.budget.class_usd:
         yield f"${used:,.2f} of ${run.spec.budget.class_usd:,.2f} are used: start refuses now."
 
@@ -182,23 +189,35 @@ def _budget(run: Run, blind: list[str]) -> dict[str, Any]:
     """Return what the class budget has seen, the state of its stop (None: not known), and whether
     AWS can see the tags."""
     if not run.spec.budget.in_aws:
-        return {"visible": True, "tags": "", "seen_usd": None, "stops": None}
+        none = {"seen_usd": None, "account_usd": None, "stops": None}
+        return {"visible": True, "tags": "", **none}
     visible, words = audit.cost_tags(run)
-    seen = part(blind, "What the budgets have seen is", lambda: _seen(run), None)
+    nothing: dict[str, tuple[float, float]] = {}
+    read = part(blind, "What the budgets have seen is", lambda: _seen(run), nothing)
+    seen, _ = read.get(budgets.class_budget_name(run), (None, 0))
+    account = read.get(budgets.account_budget_name(run))
     stops = part(blind, "Whether the class budget stops machines is", lambda: _stops(run), None)
-    return {"visible": visible, "tags": words, "seen_usd": seen, "stops": stops}
+    return {
+        "visible": visible,
+        "tags": words,
+        "seen_usd": seen,
+        "account_usd": account,
+        "stops": stops,
+    }
 
 
-def _seen(run: Run) -> float | None:
-    name, account = budgets.class_budget_name(run), run.cloud.account
+def _seen(run: Run) -> dict[str, tuple[float, float]]:
+    """Return budget -> (dollars that it has seen, dollars that it allows)."""
+    account = run.cloud.account
     with doing("read the budget"):
-        for b in run.cloud.pages(
-            "budgets", GLOBAL, "describe_budgets", "Budgets", AccountId=account
-        ):
-            if b["BudgetName"] == name:
-                actual = b.get("CalculatedSpend", {}).get("ActualSpend", {})
-                return float(actual.get("Amount", 0))
-    return None
+        found = run.cloud.pages("budgets", GLOBAL, "describe_budgets", "Budgets", AccountId=account)
+    return {
+        b["BudgetName"]: (
+            float(b.get("CalculatedSpend", {}).get("ActualSpend", {}).get("Amount", 0)),
+            float(b["BudgetLimit"]["Amount"]),
+        )
+        for b in found
+    }
 
 
 def _stops(run: Run) -> list[str] | None:

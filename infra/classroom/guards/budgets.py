@@ -1,4 +1,5 @@
-"""Budgets: mail at 50, 80 and 100 %, and a stop of every machine at 100 %."""
+"""Budgets: mail at 50, 80 and 100 %, and a stop of every machine at 100 %. One more counts all that
+the account pays for, with a tag or without, and only mails: the net under what no guard sees."""
 
 from __future__ import annotations
 
@@ -30,15 +31,22 @@ def class_budget_name(run: Run) -> str:
     return tags.prefix(run.spec) + "class"
 
 
+def account_budget_name(run: Run) -> str:
+    """Return the name of the budget that counts all of the account."""
+    return tags.prefix(run.spec) + "account"
+
+
 def _budget(run: Run, name: str, usd: float, key: str, value: str) -> dict[str, Any]:
-    start = dt.datetime.combine(run.cloud.now().date().replace(day=1), dt.time(), dt.timezone.utc)
+    today = run.cloud.now().date()  # what the account cost before the class is not its business
+    first = today.replace(day=1) if key else today
+    start = dt.datetime.combine(first, dt.time(), dt.timezone.utc)
     end = run.spec.teardown_at.astimezone(dt.timezone.utc) + dt.timedelta(days=45)
     return {
         "BudgetName": name,
         "BudgetType": "COST",
         "TimeUnit": "CUSTOM",  # one period; any other starts again at 0 in the middle of a term
         "BudgetLimit": {"Amount": f"{usd:.2f}", "Unit": "USD"},
-        "CostFilters": {"TagKeyValue": [f"user:{key}${value}"]},
+        "CostFilters": {"TagKeyValue": [f"user:{key}${value}"]} if key else {},
         # Credits must not hide the cost: with them counted, spending stays at 0 until they are
         # gone.
         "CostTypes": {
@@ -103,8 +111,8 @@ def _recipients(run: Run) -> dict[str, list[str]]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Hold a budget as it should be: dollars, the tag (key, value) whose costs count, and whom it
-    writes to."""
+    """Hold a budget as it should be: dollars, the tag (key, value) whose costs count (without a
+    key, all costs), and whom it writes to."""
 
     usd: float
     key: str
@@ -119,6 +127,10 @@ def _wanted(run: Run, owners: dict[str, list[str]], have: Collection[str]) -> di
     out = {}
     if run.limit is None or whole not in have:
         out[whole] = Wanted(spec.budget.class_usd, tags.CLASS, spec.name, [spec.contact])
+    usd = spec.budget.class_usd if spec.budget.account_usd is None else spec.budget.account_usd
+    account = account_budget_name(run)
+    if usd and (run.limit is None or account not in have):
+        out[account] = Wanted(usd, "", "", [spec.contact])
     for owner, people in owners.items():
         shared = spec.budget.per_student_usd * spec.machine.cores
         out[owner_budget(run, owner)] = Wanted(
@@ -135,7 +147,7 @@ def _same(old: dict[str, Any], new: dict[str, Any]) -> bool:
     later = aware(old["TimePeriod"]["End"]) - new["TimePeriod"]["End"]
     return (
         float(old["BudgetLimit"]["Amount"]) == float(new["BudgetLimit"]["Amount"])
-        and old.get("CostFilters") == new["CostFilters"]
+        and (old.get("CostFilters") or {}) == new["CostFilters"]
         and old.get("TimeUnit") == new["TimeUnit"]
         and abs(later) < dt.timedelta(days=1)
     )
@@ -169,7 +181,7 @@ def budgets(run: Run, owners: dict[str, list[str]]) -> None:
         run.spec.out.mkdir(parents=True, exist_ok=True)
         (run.spec.out / TOLD).write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
     if run.limit is None:
-        ours = owner_budget(run, "")
+        ours = (owner_budget(run, ""), account_budget_name(run))
         _delete(run, sorted(n for n in set(have) - set(want) if n.startswith(ours)))
 
 

@@ -38,6 +38,9 @@ class Budget(_Strict):
 
     per_student_usd: Annotated[float, Field(gt=0, le=10_000)] = 50
     class_usd: Annotated[float, Field(gt=0, le=1_000_000)]
+    # of a budget that needs no tag: whatever the account pays for counts. None: class_usd; 0: no
+    # such budget, for accounts that pay for other things, too
+    account_usd: Annotated[float, Field(ge=0, le=10_000_000)] | None = None
     extra_usd: dict[str, Annotated[float, Field(ge=0, le=10_000)]] = {}  # student -> more
     stop_each: bool = False  # AWS stops a student's machine at per_student_usd; it charges for it
     in_aws: bool = True  # false: an account that may not have budgets; `budget: none` says so too
