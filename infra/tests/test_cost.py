@@ -37,7 +37,7 @@ def test_a_forecast_is_the_sum_of_its_parts_and_never_above_the_worst_case(
     assert f.planned_usd == pytest.approx(4 * 10 * 1.34375)
     assert f.disk_usd == pytest.approx(4 * 150 * 0.08 * 55 / 30.4, rel=0.02)
     assert f.planned_usd < f.total_usd < f.worst_usd
-    assert f.alarm_usd == pytest.approx(4 * 0.10 * 55 / 30.4, rel=0.02)
+    assert f.alarm_usd == pytest.approx((4 + 2) * 0.10 * 55 / 30.4, rel=0.02)
     assert f.step_usd == pytest.approx(4 * 2 * 0.002 * 55, rel=0.03)
     assert f.hours_in_budget == pytest.approx(50 / 1.34375)
     parts = {"machine", "disk", "address", "alarm", "step", "stop", "copies", "links"}
@@ -70,7 +70,7 @@ def test_copies_and_links_are_in_the_forecast_where_the_class_has_them(
     assert f.copies_usd == pytest.approx(4 * (kept + 120 * 0.000005), rel=0.02)
     calls = days * (96 + 4 * 20)
     assert f.links_usd == pytest.approx(calls * (2e-7 + 2 * 0.25 * 0.0000166667), rel=0.02)
-    more = f.copies_usd + f.links_usd
+    more = f.copies_usd + f.links_usd + f.alarm_usd - plain.alarm_usd  # one for the function
     assert f.total_usd == pytest.approx(plain.total_usd + more)
     assert f.worst_usd == pytest.approx(plain.worst_usd + more)
 

@@ -3,6 +3,7 @@ its answer lost. Whatever it was, one teardown later nothing bills."""
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,9 +32,10 @@ ENDS: dict[str, dict[str, Any]] = {
     "answer lost": {"drop": True, "after": True, "times": 2},
     "signed out": {"code": "ExpiredToken", "status": 403, "times": 1_000_000},  # from then on
 }
-# without --full, every so many calls of a class and of a teardown; primes, so that no rhythm of
-# theirs hides one
-OF_CLASS, OF_TEARDOWN = 103, 61
+# Every so many calls of a class and of a teardown are tried (without, with --full); primes, so that
+# no rhythm of theirs hides one. All of them take two hours: EVERY = 1 here tries them.
+EVERY = None
+OF_CLASS, OF_TEARDOWN = (103, 17), (61, 13)
 
 
 class Killed(BaseException):
@@ -115,12 +117,10 @@ def attempt(
     return cut.dead
 
 
-def calls(full: bool, begin: int, step: int) -> Iterator[int]:
-    """Yield which calls are tried: all, or every `step`-th."""
-    number = 0 if full else begin
-    while True:
-        yield number
-        number += 1 if full else step
+def calls(full: bool, how: str, steps: tuple[int, int]) -> Iterator[int]:
+    """Yield which calls are tried."""
+    step = EVERY or steps[full]
+    return itertools.count(list(ENDS).index(how) * 12 % step, step)
 
 
 def end(classroom: Classroom, folder: ClassFolder, cloud: LabCloud, what: str) -> None:
@@ -143,7 +143,7 @@ def test_after_any_call_of_a_class_one_teardown_leaves_nothing(
     request: pytest.FixtureRequest,
 ) -> None:
     full, tried = request.config.getoption("--full"), 0
-    for number in calls(full, list(ENDS).index(how) * 12, OF_CLASS):
+    for number in calls(full, how, OF_CLASS):
         what = f"{how}, call {number}"
         fresh(cloud, folder)
         came = attempt(how, number, cloud, monkeypatch, lambda: live(classroom, folder))
@@ -167,7 +167,7 @@ def test_after_any_call_of_a_teardown_another_leaves_nothing(
     request: pytest.FixtureRequest,
 ) -> None:
     full, tried = request.config.getoption("--full"), 0
-    for number in calls(full, list(ENDS).index(how) * 12, OF_TEARDOWN):
+    for number in calls(full, how, OF_TEARDOWN):
         what = f"{how}, call {number} of the teardown"
         fresh(cloud, folder)
         live(classroom, folder)

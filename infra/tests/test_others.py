@@ -123,6 +123,7 @@ def test_aws_nuke_is_told_of_every_kind_that_a_class_makes(
         "bucket": "S3Bucket",
         "budget": "BudgetsBudget",
         "parameter": "SSMParameter",
+        "topic": "SNSTopic",
         "role": "IAMRole",
         "policy": "IAMPolicy",
         "instance-profile": "IAMInstanceProfile",

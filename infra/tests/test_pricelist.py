@@ -19,11 +19,12 @@ from classroom.aws.problems import ClassroomError
 from classroom.cli import commands, forecast
 from classroom.money import pricelist, prices
 from classroom.spec import class_file, instance_types
-from conftest import ClassFolder
+from conftest import INFRA, ClassFolder
 from labcloud.client import LabCloud
 
 Classroom = Callable[..., dict[str, Any]]
 MADE_BY_HAND = Path(__file__).with_name("price_list")
+OURS = INFRA / "classroom/money/prices.yml"
 NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.timezone.utc)
 FILE = "/offers/v1.0/aws/AmazonEC2/20261120120000/us-east-2/index.csv"
 
@@ -234,6 +235,28 @@ def test_refresh_asks_the_api_first_and_reads_the_list_where_it_may_not(
         done = prices.refresh(loaded, NOW.date(), True, lambda other=other: other)
         assert all(row[3].startswith(served) for row in done["tables"][0]["rows"])
         assert len(done["tables"][0]["rows"]) == 9
+
+
+def test_old_prices_are_read_again_where_the_account_may_ask(
+    folder: ClassFolder, served: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CLASSROOM_PRICE_LIST")
+    loaded = class_file.load(folder.write(1, regions=["us-east-2"]), NOW)
+    assert "(old: prices --refresh)" in prices.rate(loaded, NOW.date()), "never without saying so"
+
+    def closed() -> Api:
+        raise botocore.exceptions.NoCredentialsError
+
+    assert not prices.renew(loaded, NOW.date(), closed)
+    assert prices.renew(loaded, NOW.date(), lambda: Api(served))
+    assert prices.rate(loaded, NOW.date()) == "$1.11 an hour, AWS, 2026-11-21, 0 days ago"
+    again = dt.timedelta(days=prices.OLD_DAYS)
+    assert not prices.hourly_price(loaded).from_memory
+    assert "(old" not in prices.rate(loaded, NOW.date() + again)
+    assert "(old" in prices.rate(loaded, NOW.date() + again + dt.timedelta(days=1))
+    (folder.path / "mine.yml").write_text(OURS.read_text(encoding="utf-8"), encoding="utf-8")
+    theirs = class_file.load(folder.write(prices="mine.yml"), NOW)
+    assert not prices.renew(theirs, NOW.date(), lambda: Api(served)), "class.yml names a table"
 
 
 @pytest.mark.parametrize(

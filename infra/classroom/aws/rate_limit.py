@@ -49,6 +49,8 @@ LIMITS: dict[tuple[str, str], tuple[float, float]] = {
     ("cloudwatch", "ListTagsForResource"): (10, 10),
     ("budgets", "*"): (10, 5),
     ("iam", "*"): (20, 15),
+    ("ssm", "PutParameter"): (3, 3),  # as AWS's support has told others; not documented
+    ("ssm", "DeleteParameter"): (3, 3),  # assumed
 }
 SHARE = 0.9  # of the documented rate: others ask in the same account, too
 

@@ -155,6 +155,7 @@ def _machines(
 
 
 def _provision(r: Run, options: Result) -> Result:
+    _renew_prices(r)
     public = keys.ensure(r)
     outcome = provision.provision(
         r, bool(options.get("confirm_removals")), bool(options.get("confirm_changes"))
@@ -204,6 +205,14 @@ def _provision(r: Run, options: Result) -> Result:
     }
 
 
+def _renew_prices(r: Run) -> None:
+    """Let caps go by today's prices, where the account may ask AWS for them."""
+    if not r.check and prices.renew(
+        r.spec, r.cloud.now().date(), lambda: r.cloud.client("pricing")
+    ):
+        r.say("prices: old figures were read again from AWS's Pricing API")
+
+
 def _forecast(r: Run, _: Result) -> Result:
     return forecast.show(r)
 
@@ -229,7 +238,8 @@ def _status(r: Run, _: Result) -> Result:
         ],
         "lines": [
             *(spot.say(name, why) for name, why in sorted(gone.items())),
-            "Dollars are machine hours x price table; disks and addresses come on top (see cost)."
+            f"Dollars are machine hours x {prices.rate(r.spec, r.cloud.now().date())}; disks and"
+            " addresses come on top (see cost)."
             + (f" The class budget has seen ${seen:,.2f} so far." if seen is not None else ""),
         ],
         "summary": (
@@ -276,6 +286,7 @@ def _stop(r: Run, _: Result) -> Result:
 
 
 def _extend(r: Run, options: Result) -> Result:
+    _renew_prices(r)
     outcome = provision.extend(r, bool(options.get("confirm_changes")))
     return {
         "tables": [_machines(r, outcome.machines, r.spec.name)],
@@ -291,7 +302,15 @@ def _pages(r: Run, _: Result) -> Result:
     links.settle(r, existing)
     hostkeys.pin(r, existing)
     wrote = pages.write(r, existing, keys.ensure(r)) + pages.write_staff(r, existing)
-    return {"summary": f"{len(wrote)} pages written to {r.spec.out}"}
+    late = sorted(m.name for m in existing if m.state == "running" and not hostkeys.known(m))
+    lines = [
+        f"The host keys of {', '.join(late)} are not printed yet: a machine does that a minute or"
+        " two after its first boot. Run pages again then; so far pages have no fingerprint of it."
+    ]
+    return {
+        "lines": lines if late else [],
+        "summary": f"{len(wrote)} pages written to {r.spec.out}; the others were as they should be",
+    }
 
 
 def _keys(r: Run, options: Result) -> Result:

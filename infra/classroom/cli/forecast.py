@@ -11,6 +11,7 @@ from typing import Any
 import botocore.exceptions as be
 
 from ..aws.cloud import GLOBAL
+from ..guards import failures
 from ..money import prices
 from ..spec.class_file import ClassSpec
 from ..spec.run import Run
@@ -87,7 +88,7 @@ def forecast(spec: ClassSpec, now: dt.datetime, live_hourly: float | None = None
     parts = {
         "disk_usd": n * spec.disk_gib * gp3.usd * months,
         "address_usd": 0.0 if spec.private else n * ipv4.usd * address_hours,
-        "alarm_usd": n * alarm.usd * months,
+        "alarm_usd": (n + failures.count(spec)) * alarm.usd * months,
         "step_usd": n * step.usd * STEPS_PER_NIGHT * days,
         "stop_usd": max(0, stopping - FREE_ACTION_BUDGETS) * stop.usd * days,
         "copies_usd": 0.0,
@@ -151,7 +152,7 @@ def show(run: Run) -> dict[str, Any]:
             f.address_usd,
             s["address"],
         ),
-        (f"idle alarms, one for each machine {until}", f.alarm_usd, s["alarm"]),
+        (f"alarms: one for each idle machine, some for guards {until}", f.alarm_usd, s["alarm"]),
         ("automation steps of the nightly stop", f.step_usd, s["step"]),
         *[("budgets that stop one student each", f.stop_usd, s["stop"])] * spec.budget.stop_each,
         *[("copies of the work (S3)", f.copies_usd, s["copies"])] * bool(spec.work_copies),

@@ -26,7 +26,7 @@ NUKED = (
     "EC2Instance EC2Volume EC2Snapshot EC2Address EC2NetworkInterface EC2SecurityGroup EC2KeyPair"
     " EC2LaunchTemplate CloudWatchAlarm CloudWatchLogsLogGroup SchedulerSchedule LambdaFunction"
     " S3Bucket S3Object BudgetsBudget IAMRole IAMRolePolicy IAMRolePolicyAttachment IAMPolicy"
-    " IAMInstanceProfile IAMInstanceProfileRole SSMParameter"
+    " IAMInstanceProfile IAMInstanceProfileRole SSMParameter SNSTopic"
 ).split()
 # Roles by which an organisation or its sign-in reaches the account: no one signs in without them.
 KEPT_ROLES = (

@@ -10,7 +10,7 @@ from ..fleet import inventory, ledger
 from ..fleet.inventory import Machine
 from ..guards import audit, class_guards, roles
 from ..machines import arrivals, launch, spot
-from ..money import cost
+from ..money import cost, prices
 from ..spec import tags
 from ..spec.run import Run
 from ..students import links
@@ -50,8 +50,8 @@ def _spent(run: Run, machines: list[Machine]) -> dict[str, str]:
     total = sum(h["usd"] for h in used.values())
     if total >= budget.class_usd:
         raise ClassroomError(
-            f"The class has used ${total:,.2f} of its ${budget.class_usd:,.2f}, so nothing was"
-            " started.",
+            f"The class has used ${total:,.2f} of its ${budget.class_usd:,.2f} (at"
+            f" {prices.rate(run.spec, run.cloud.now().date())}), so nothing was started.",
             "Raise budget.class_usd and run extend; or start once with --over-budget.",
             exit_code=1,
         )

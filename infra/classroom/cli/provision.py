@@ -11,7 +11,7 @@ from ..aws.cloud import DENIED, aware, code_of, each
 from ..aws.problems import ClassroomError
 from ..fleet import inventory, ledger
 from ..fleet.inventory import Machine, Wanted
-from ..guards import audit, class_guards, roles, standing
+from ..guards import audit, class_guards, failures, roles, standing
 from ..machines import access, arrivals, blocks, launch, spot
 from ..spec import clusters, lock, tags
 from ..spec.run import Run
@@ -257,6 +257,8 @@ def _region(
     )
     if run.spec.elastic_ip:
         class_guards.schedules(run, region, role, ids)
+    if machines:
+        failures.ensure(run, region)
     outcome.machines += machines
     return todo, reasons
 
@@ -411,6 +413,7 @@ def extend(run: Run, confirm_changes: bool = False) -> Outcome:
         if run.limit is None:
             held = launch.read_addresses(run, region) if run.spec.elastic_ip else []
             _guard(run, region, role, sorted(a["AllocationId"] for a in held))
+            failures.ensure(run, region)
         outcome.unarmed += launch.arm(run, region, here)
         launch.retag(run, region, here, plan.wanted)
         outcome.machines += here

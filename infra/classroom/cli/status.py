@@ -13,7 +13,7 @@ from ..aws.cloud import GLOBAL, doing, run_all, words_of
 from ..aws.problems import ClassroomError
 from ..fleet import ledger
 from ..fleet.inventory import Machine
-from ..guards import audit, budgets, standing
+from ..guards import audit, budgets, failures, standing
 from ..machines import spot
 from ..money import cost
 from ..spec import tags
@@ -54,6 +54,9 @@ def gather(run: Run) -> dict[str, Any]:
     wrong += part(blind, what, lambda: _untagged(run, known, existing), NONE)
     what = "Whether the account has what class.yml says is"
     wrong += part(blind, what, lambda: _differences(run, known, existing), NONE)
+    for region in sorted({m.region for m in existing}):
+        what = f"{region}: who is told when a guard fails is"
+        wrong += part(blind, what, partial(failures.unheard, run, region), NONE)
     unread: list[str] = []
     hours = cost.hours(run, unread)
     blind += unread

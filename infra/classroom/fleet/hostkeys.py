@@ -53,7 +53,8 @@ def pin(run: Run, machines: list[Machine]) -> None:
     their tags and into known_hosts. One that differs from the key seen so far is told."""
 
     def read(m: Machine) -> str:
-        answer = run.cloud.ec2(m.region).get_console_output(InstanceId=m.id)
+        # Latest: else AWS answers with what it kept when the machine last started or stopped
+        answer = run.cloud.ec2(m.region).get_console_output(InstanceId=m.id, Latest=True)
         key = of_console(answer.get("Output", ""))
         if key:
             run.cloud.ec2(m.region).create_tags(
@@ -88,6 +89,11 @@ def pin(run: Run, machines: list[Machine]) -> None:
                     " another machine may have answered at its address. Check before you log in;"
                     f" its lines in {run.spec.out / FILE} are the suspicious ones."
                 )
+
+
+def known(m: Machine) -> bool:
+    """Return whether a machine has printed its host key."""
+    return bool(KEY.fullmatch(m.tags.get(tags.HOSTKEY, "")))
 
 
 def _has_booted(run: Run, m: Machine) -> bool:

@@ -13,12 +13,13 @@ from ..spec.class_file import Idle
 from ..spec.run import Run
 
 REARM = "rearm-"
+IDLE = ".idle"  # ends the name of a machine's alarm
 AFTER_THE_HOST = 10  # minutes
 
 
 def alarm_name(run: Run, machine: str) -> str:
     """Return the name of a machine's idle alarm."""
-    return f"{tags.prefix(run.spec)}{machine}.idle"
+    return f"{tags.prefix(run.spec)}{machine}{IDLE}"
 
 
 def alarm_minutes(idle: Idle) -> int:

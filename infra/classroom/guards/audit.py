@@ -19,6 +19,7 @@ from ..aws.problems import ClassroomError
 from ..spec import tags
 from ..spec.run import Run
 from . import class_guards
+from .alarms import IDLE
 
 # How often to poll, and the seconds between polls: for the first run of a new schedule, at once or
 # within a minute; then for two more that are asked for.
@@ -213,7 +214,9 @@ def alarms(run: Run, region: str, hours: float = 26) -> LastRun:
             StartDate=run.cloud.now() - dt.timedelta(hours=hours),
             ScanBy="TimestampDescending",
         )
-    history = [i for i in items if i["AlarmName"].startswith(tags.prefix(run.spec))]
+    prefix = tags.prefix(run.spec)
+    named = [i for i in items if i["AlarmName"].startswith(prefix)]
+    history = [i for i in named if i["AlarmName"].endswith(IDLE)]
     failed = [i for i in history if "fail" in i["HistorySummary"].lower()]
     if not history:
         return LastRun("idle alarms", region, None, f"none acted in the last {hours:.0f} hours")

@@ -162,6 +162,16 @@ ACTIONS = {
         "DeleteObjectVersion",
     ],
     "pricing": ["GetProducts"],
+    "sns": [
+        "CreateTopic",
+        "DeleteTopic",
+        "GetTopicAttributes",
+        "Subscribe",
+        "Unsubscribe",
+        "ListSubscriptionsByTopic",
+        "TagResource",
+        "ListTagsForResource",
+    ],
     "ses": ["GetAccount", "GetEmailIdentity"],
     "ce": ["ListCostAllocationTags"],
 }
@@ -231,6 +241,7 @@ BY_NAME: dict[str, tuple[tuple[str, ...], list[str]]] = {
         tuple(a for a in ACTIONS["s3"] if a != "ListAllMyBuckets"),
         ["arn:aws:s3:::trainium-labs--*"],
     ),
+    "sns": (tuple(ACTIONS["sns"]), ["arn:aws:sns:*:*:trainium-labs_*"]),
     "ssm": (
         (
             "GetParameter",

@@ -17,7 +17,8 @@ from ..spec import instance_types
 from ..spec.class_file import ClassSpec
 from . import pricelist
 
-OLD_DAYS = 180
+OLD_DAYS = 90
+KEPT = "prices.yml"  # in out/<class>: what provision read of AWS's Pricing API
 HEAD = """\
 # Prices in US dollars, for forecasts. `sources` says where a figure was read, and when.
 # Written by `python -m classroom prices CLASS --refresh`; class.yml names it by `prices:`.
@@ -56,6 +57,11 @@ class Price:
         """Return how many days ago it was read."""
         return (today - self.as_of).days if self.as_of else None
 
+    def old(self, today: dt.date) -> bool:
+        """Return whether it was read more than OLD_DAYS ago, or nobody knows when."""
+        days = self.age(today)
+        return days is None or days > OLD_DAYS
+
     def provenance(self, today: dt.date) -> str:
         """Return where it comes from, in a few words."""
         days = self.age(today)
@@ -64,9 +70,11 @@ class Price:
 
 
 def table(spec: ClassSpec) -> dict[str, Any]:
-    """Return the price table: the file that class.yml names, else ours."""
+    """Return the price table: the file that class.yml names, else what `renew` wrote, else ours."""
     if spec.prices:
         return instance_types.price_table(str(spec.folder / spec.prices))
+    if (spec.out / KEPT).exists():
+        return instance_types.price_table(str(spec.out / KEPT))
     return instance_types.price_table()
 
 
@@ -159,6 +167,13 @@ def about(spec: ClassSpec, now: dt.datetime) -> list[str]:
     return lines
 
 
+def rate(spec: ClassSpec, today: dt.date) -> str:
+    """Return the dollars an hour that caps and `status` count with, and where they come from."""
+    price = hourly_price(spec)
+    old = " (old: prices --refresh)" * price.old(today)
+    return f"${price.usd:g} an hour, {price.provenance(today)}{old}"
+
+
 def show(spec: ClassSpec, today: dt.date) -> dict[str, Any]:
     """Return the table as a result: each figure with its source and age."""
     prices = table(spec)
@@ -183,13 +198,37 @@ def show(spec: ClassSpec, today: dt.date) -> dict[str, Any]:
 
 def _found(region: str, client: Callable[[], Any] | None) -> dict[str, pricelist.Found]:
     """Return AWS's figures: from its Pricing API if this account may ask it, else from its list."""
-    if client is not None and not os.environ.get("CLASSROOM_PRICE_LIST"):
-        try:
-            if found := pricelist.ask(client(), region):
-                return found
-        except (be.ClientError, be.BotoCoreError, ClassroomError):
-            pass  # no account, no permission, no such answer: the list takes none of them
-    return pricelist.read(region)
+    return _asked(region, client) or pricelist.read(region)
+
+
+def _asked(region: str, client: Callable[[], Any] | None) -> dict[str, pricelist.Found]:
+    """Return what the Pricing API says; {} without an account, a permission, or an answer."""
+    if client is None or os.environ.get("CLASSROOM_PRICE_LIST"):
+        return {}
+    try:
+        return pricelist.ask(client(), region)
+    except (be.ClientError, be.BotoCoreError, ClassroomError):
+        return {}
+
+
+def renew(spec: ClassSpec, today: dt.date, client: Callable[[], Any]) -> bool:
+    """Ask the Pricing API for figures that are old, unless class.yml names a table of its own;
+    return whether there are new ones now, in out/<class>."""
+    if spec.prices or not any(p.old(today) for p in used(spec)):
+        return False
+    region = spec.regions[0]
+    found = _asked(region, client)
+    if found:
+        _write(spec.out / KEPT, pricelist.merged(table(spec), found, region, today))
+    return bool(found)
+
+
+def _write(path: Path, prices: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text(HEAD + yaml.safe_dump(_dated(prices), sort_keys=False), encoding="utf-8")
+    temporary.replace(path)
+    instance_types.price_table.cache_clear()
 
 
 def refresh(
@@ -205,11 +244,7 @@ def refresh(
     new = pricelist.merged(old, found, region, today)
     path = Path(spec.folder / name)
     if not check and found:
-        text = HEAD + yaml.safe_dump(_dated(new), sort_keys=False)
-        temporary = path.with_name(f".{path.name}.new")
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-        instance_types.price_table.cache_clear()
+        _write(path, new)
     rows = [[n, f"{price(old, n).usd:g}", f"{f.usd:g}", f.source] for n, f in sorted(found.items())]
     kept = [w.figure for w in pricelist.WANTED if w.figure not in found]
     lines = [f"{n} is not in the list of {region} and keeps its figure and date." for n in kept]

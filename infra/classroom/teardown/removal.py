@@ -38,6 +38,7 @@ REST = (
     "launch-template",
     "security-group",
     "alarm",
+    "topic",
     "budget",
     "instance-profile",
     "schedule",
@@ -46,7 +47,7 @@ REST = (
     "parameter",
 )
 # While a machine lives, or may live unseen, something must be able to end it: these stay.
-GUARDS = ("alarm", "budget", "schedule", "schedule-group", "role", "parameter")
+GUARDS = ("alarm", "topic", "budget", "schedule", "schedule-group", "role", "parameter")
 PASSES = 6
 Held = Callable[[list[Found]], dict[str, str]]
 
@@ -418,6 +419,7 @@ _REMOVERS: dict[str, Callable[[Cloud, Found], Any]] = {
     "schedule": _schedule,
     "schedule-group": lambda c, f: c.client("scheduler", f.region).delete_schedule_group(Name=f.id),
     "role": _role,
+    "topic": lambda c, f: c.client("sns", f.region).delete_topic(TopicArn=f.id),
     "parameter": lambda c, f: c.client("ssm", f.region).delete_parameter(Name=f.id),
     "reservation": (
         lambda c, f: c.ec2(f.region).cancel_capacity_reservation(CapacityReservationId=f.id)

@@ -25,6 +25,7 @@ from ..aws.cloud import (
 )
 from ..aws.problems import explain
 from ..fleet import ledger
+from ..guards import failures
 from ..guards.standing import closed_regions
 from ..machines import reserve
 from ..spec import instance_types as machines_
@@ -132,6 +133,7 @@ def sweep(
         for kind in EC2_KINDS:
             jobs.append((kind, region, partial(_ec2, cloud, name, region, kind)))
         jobs.append(("alarms", region, partial(_alarms, cloud, name, region)))
+        jobs.append(("topics", region, partial(_topics, cloud, name, region)))
         jobs.append(("schedules", region, partial(_schedules, cloud, name, region)))
         jobs.append(("reservations", region, partial(_reservations, cloud, name, region)))
         jobs.append(("functions", region, partial(_functions, cloud, name, region)))
@@ -280,6 +282,14 @@ def _alarms(cloud: Cloud, name: str, region: str) -> list[Found]:
         if tags.ours(client.list_tags_for_resource(ResourceARN=a["AlarmArn"])["Tags"], name):
             out.append(Found("alarm", region, a["AlarmName"], a["StateValue"], True, a))
     return out
+
+
+def _topics(cloud: Cloud, name: str, region: str) -> list[Found]:
+    topic = failures.topic_arn(cloud, name, region)
+    if not failures.exists(cloud, topic, region):
+        return []
+    label = cloud.client("sns", region).list_tags_for_resource(ResourceArn=topic)["Tags"]
+    return [Found("topic", region, topic)] if tags.ours(label, name) else []
 
 
 def _schedules(cloud: Cloud, name: str, region: str) -> list[Found]:

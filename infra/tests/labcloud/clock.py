@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from moto.budgets.models import budgets_backends
 from moto.cloudwatch.models import cloudwatch_backends
 from moto.scheduler.models import scheduler_backends
+from moto.sns.models import sns_backends
 
 from . import authority, automation, functions, guards, market, metrics, spending, states, watched
 from .iam import Request
@@ -243,6 +244,9 @@ def evaluate_alarms(now: dt.datetime) -> None:
     lasts."""
     for region, backend in list(cloudwatch_backends[ACCOUNT].items()):
         for name, alarm in list(backend.alarms.items()):
+            if alarm.namespace in ("AWS/Scheduler", "AWS/Lambda"):
+                _mail_failures(region, backend, alarm, now)
+                continue
             iid = next((d.value for d in alarm.dimensions if d.name == "InstanceId"), None)
             if iid is None or alarm.metric_name != "CPUUtilization":
                 continue
@@ -290,6 +294,25 @@ def evaluate_alarms(now: dt.datetime) -> None:
                             if machine and metrics.acts(region, name, action):
                                 with guards.because(f"alarm {name}"):
                                     machine.stop()
+
+
+def _mail_failures(region: str, backend: Any, alarm: Any, now: dt.datetime) -> None:
+    """Evaluate an alarm on what Scheduler's targets, or a function, refused; mail on a change."""
+    of, since = {d.value for d in alarm.dimensions}, now - dt.timedelta(seconds=int(alarm.period))
+    failed = [
+        i
+        for i in WORLD.invocations
+        if i["region"] == region and i["group"] in of and i["error"] and since <= i["t"] < now
+    ]
+    new = "ALARM" if len(failed) > float(alarm.threshold) else "OK"
+    if new == alarm.state_value:
+        return
+    backend.set_alarm_state(alarm.name, "evaluated", "{}", new)
+    topics = sns_backends[ACCOUNT][region]
+    for action in alarm.alarm_actions if new == "ALARM" else ():
+        for s in topics.list_subscriptions_by_topic(action)[0]:
+            if not WORLD.unconfirmed:
+                WORLD.note("failure-mail", region=region, alarm=alarm.name, to=s.endpoint)
 
 
 def evaluate_budgets() -> None:

@@ -27,6 +27,7 @@ from .iam import Request
 from .world import ACCOUNT, WORLD
 
 CONSOLE_SECONDS = 60  # after a launch, until the keys are on the console (assumed)
+BUFFERED_SECONDS = 3600
 F, NAME = r"/20\d\d-\d\d-\d\d/functions", r"/[^/]+"
 REST = [
     ("POST", F + r"/?", "CreateFunction"),
@@ -162,13 +163,18 @@ def host_key(instance: str) -> str:
 
 
 def get_console_output(self: Any) -> ActionResult:
-    """Answer with what cloud-init prints at the first boot, once it has."""
+    """Answer with what cloud-init prints at the first boot, once it has.
+
+    Source: EC2 API reference, GetConsoleOutput: without `Latest` the answer is buffered, from
+    around the last change of state. That it is there an hour later is assumed.
+    """
     iid = self._get_param("InstanceId")
     self.ec2_backend.get_instance(iid)
     intervals = WORLD.usage.get(iid) or []
     ran = (WORLD.now() - intervals[0][0]).total_seconds() if intervals else 0
     text = ""
-    if ran >= CONSOLE_SECONDS and len(intervals) == 1:  # a later boot overwrites it
+    kept = ran >= CONSOLE_SECONDS if self._get_param("Latest") else ran >= BUFFERED_SECONDS
+    if kept and len(intervals) == 1:  # a later boot overwrites it
         text = (
             "[   12.3] cloud-init[999]: Generating public/private ed25519 key pair.\r\n"
             "-----BEGIN SSH HOST KEY KEYS-----\r\n"

@@ -10,6 +10,7 @@ from moto.cloudwatch.models import cloudwatch_backends
 from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 from moto.scheduler.models import scheduler_backends
+from moto.sns.models import sns_backends
 from moto.ssm.models import ssm_backends
 
 from . import functions, market, storage
@@ -69,6 +70,8 @@ def everything() -> list[dict[str, Any]]:
             add("reservation", region, r["CapacityReservationId"], label)
         for f in functions.functions(region):
             add("function", region, f.function_name, dict(f.tags or {}))
+        for topic in sns_backends[ACCOUNT][region].topics.values():
+            add("topic", region, topic.arn, dict(topic._tags))
         cloudwatch = cloudwatch_backends[ACCOUNT][region]
         for name, alarm in cloudwatch.alarms.items():
             add("alarm", region, name, cloudwatch.tagger.get_tag_dict_for_resource(alarm.alarm_arn))

@@ -13,6 +13,7 @@ from typing import Any
 from moto.cloudwatch.responses import CloudWatchResponse
 from moto.core.responses import ActionResult
 from moto.iam.models import iam_backends
+from moto.sns.responses import SNSResponse
 
 from .world import ACCOUNT, WORLD
 
@@ -133,7 +134,27 @@ def describe_alarm_history(self: Any) -> ActionResult:
     return ActionResult({"AlarmHistoryItems": found[::-1]})
 
 
+def list_subscriptions_by_topic(self: Any) -> ActionResult:
+    """Answer who is subscribed; an address that has not agreed has no ARN yet.
+
+    Source: SNS API reference, Subscribe: "PendingConfirmation".
+    """
+    found, _ = self.backend.list_subscriptions_by_topic(self._get_param("TopicArn"))
+    shown = [
+        {
+            "SubscriptionArn": "PendingConfirmation" if WORLD.unconfirmed else s.arn,
+            "Protocol": s.protocol,
+            "Endpoint": s.endpoint,
+            "Owner": ACCOUNT,
+            "TopicArn": s.topic.arn,
+        }
+        for s in found
+    ]
+    return ActionResult({"Subscriptions": shown})
+
+
 def install() -> None:
-    """Patch moto's class."""
+    """Patch moto's classes."""
+    SNSResponse.list_subscriptions_by_topic = list_subscriptions_by_topic
     CloudWatchResponse.get_metric_data = get_metric_data
     CloudWatchResponse.describe_alarm_history = describe_alarm_history

@@ -327,6 +327,15 @@ def _ssm(region: str, op: str, params: dict[str, Any]) -> list[Request]:
     return [Request(f"ssm:{op}", f"arn:aws:ssm:{region}:{ACCOUNT}:automation-execution/*")]
 
 
+def _sns(region: str, op: str, params: dict[str, Any]) -> list[Request]:
+    name = params.get("TopicArn") or params.get("ResourceArn") or params.get("SubscriptionArn")
+    topic = ":".join((name or f"arn:aws:sns:{region}:{ACCOUNT}:{params['Name']}").split(":")[:6])
+    tagged = (
+        [Request("sns:TagResource", topic)] if any(k.startswith("Tags.") for k in params) else []
+    )
+    return [Request(f"sns:{op}", topic), *tagged]
+
+
 def asked(service: str, region: str, op: str, params: dict[str, Any]) -> list[Request]:
     """Return every question that a call asks."""
     if service == "sts":
@@ -338,6 +347,7 @@ def asked(service: str, region: str, op: str, params: dict[str, Any]) -> list[Re
         "monitoring": lambda: _cloudwatch(region, op, params),
         "budgets": lambda: _budgets(op, params),
         "ssm": lambda: _ssm(region, op, params),
+        "sns": lambda: _sns(region, op, params),
         "lambda": lambda: functions.asked(region, op, params),
         "s3": lambda: storage.asked(op, params),
         "ses": lambda: functions.mailed(region, op, params),

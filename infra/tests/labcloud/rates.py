@@ -27,6 +27,8 @@ BUCKETS: dict[str, tuple[float, float]] = {
     "scheduler:*": (50, 50),
     "lambda:*": (15, 15),
     "ssm:GetParameter": (40, 40),
+    "ssm:PutParameter": (3, 3),
+    "ssm:DeleteParameter": (3, 3),
     "ssm:*": (10, 5),
     "iam:*": (20, 15),
     "s3:CreateBucket": (20, 10),

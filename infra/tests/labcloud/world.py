@@ -71,6 +71,7 @@ class World:
     callers: dict[str, dict[str, Any]] = field(default_factory=dict)  # access key -> who has it
     organisation: list[dict[str, Any]] | None = None  # service control policies
     hourly: dict[str, float] = field(default_factory=dict)  # dollars by type, as Pricing says
+    unconfirmed: bool = False  # nobody follows the links in SNS's mails
     sandbox: bool = False  # SES writes to verified addresses only
     mfa: bool = False  # whether callers signed in with a second factor
     # id -> (when it arrives, machine, the state that it is in until then)

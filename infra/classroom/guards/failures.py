@@ -1,0 +1,149 @@
+"""A mail to the staff when a guard fails.
+
+EventBridge Scheduler drops what its target refuses, and a function that fails says so to nobody.
+Both count it in CloudWatch; so each region with machines has an alarm on those counters, which
+writes to a topic of Amazon SNS, which mails `contact`. SNS asks that address once whether it wants
+the mails: that is the test mail. Source: EventBridge Scheduler guide, "Monitoring with CloudWatch";
+Lambda guide, "Types of metrics"; SNS guide, "Email notifications".
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from ..aws.cloud import Cloud, doing
+from ..aws.problems import ClassroomError
+from ..spec import tags
+from ..spec.class_file import ClassSpec
+from ..spec.run import Run
+from .alarms import read_alarms
+
+PENDING = "PendingConfirmation"  # instead of a subscription's ARN, until the address has agreed
+COUNTERS = ("TargetErrorCount", "InvocationDroppedCount")
+# A guard that is refused all the time is so four times in an hour: `unarmed` runs every 15 minutes.
+# In a new class AWS's services know the role seconds late, and refuse it up to three times.
+PERIOD, TOLERATED = 3600, 3.0
+
+
+def topic_arn(cloud: Cloud, name: str, region: str) -> str:
+    """Return the ARN of a class's topic in a region."""
+    return f"arn:aws:sns:{region}:{cloud.account}:trainium-labs_{name}_failures"
+
+
+def _alarms(spec: ClassSpec, region: str, topic: str) -> dict[str, dict[str, Any]]:
+    """Return the alarms of a region: name -> arguments of put_metric_alarm."""
+    group = {"ScheduleGroup": tags.group(spec)}
+    watched = [("AWS/Scheduler", counter, group) for counter in COUNTERS]
+    if spec.my and region == spec.regions[0]:
+        watched.append(("AWS/Lambda", "Errors", {"FunctionName": tags.function(spec)}))
+    return {
+        f"{tags.prefix(spec)}failures.{metric}": {
+            "AlarmDescription": f"A guard of class {spec.name} failed: run status",
+            "ActionsEnabled": True,
+            "Namespace": namespace,
+            "MetricName": metric,
+            "Dimensions": [{"Name": k, "Value": v} for k, v in of.items()],
+            "Statistic": "Sum",
+            "Period": PERIOD,
+            "EvaluationPeriods": 1,
+            "Threshold": TOLERATED,
+            "ComparisonOperator": "GreaterThanThreshold",
+            "TreatMissingData": "notBreaching",
+            "AlarmActions": [topic],
+        }
+        for namespace, metric, of in watched
+    }
+
+
+def count(spec: ClassSpec) -> int:
+    """Return how many alarms a class has in its first region."""
+    return len(_alarms(spec, spec.regions[0], ""))
+
+
+def ensure(run: Run, region: str) -> None:
+    """Make topic, subscription and alarms of a region, after its guards are proven. What AWS
+    refuses is a warning: guards act without them, and `status` says that nobody would hear."""
+    topic = topic_arn(run.cloud, run.spec.name, region)
+    try:
+        with doing("let AWS mail when a guard fails", region):
+            _topic(run, region, topic)
+            have = read_alarms(run, region)
+            client = run.cloud.client("cloudwatch", region)
+            for name, want in _alarms(run.spec, region, topic).items():
+                old = have.get(name, {})
+                if any(old.get(k) != v for k, v in want.items()):
+                    extra = {} if old else {"Tags": tags.as_list(tags.common(run.spec))}
+                    run.do(
+                        f"{region}: {'update' if old else 'create'} alarm {name}",
+                        partial(client.put_metric_alarm, AlarmName=name, **want, **extra),
+                    )
+    except ClassroomError as error:
+        run.warn(f"When a guard fails, nobody gets a mail: {error}")
+
+
+def _topic(run: Run, region: str, topic: str) -> None:
+    client, contact = run.cloud.client("sns", region), run.spec.contact
+    name = topic.rsplit(":", 1)[1]
+    have: dict[str, str] = {}
+    if exists(run.cloud, topic, region):
+        have = _subscribers(run, topic, region)
+    else:
+        label = tags.as_list(tags.common(run.spec))
+        run.do(f"{region}: create topic {name}", lambda: client.create_topic(Name=name, Tags=label))
+    if have.get(contact, PENDING) == PENDING:  # asked once more: the mail may have been lost
+        ask = partial(client.subscribe, TopicArn=topic, Protocol="email", Endpoint=contact)
+        if contact not in have:
+            run.do(f"{region}: ask {contact} whether it wants mails about guards", ask)
+        elif not run.check:
+            ask()
+        if not run.check and _subscribers(run, topic, region).get(contact, PENDING) == PENDING:
+            run.warn(_unconfirmed(contact, region))
+    for address, arn in have.items():
+        if address != contact and arn != PENDING:  # what nobody confirms ends by itself
+            run.do(
+                f"{region}: no more mails about guards to {address}",
+                partial(client.unsubscribe, SubscriptionArn=arn),
+            )
+
+
+def exists(cloud: Cloud, topic: str, region: str) -> bool:
+    """Return whether a topic exists."""
+    client = cloud.client("sns", region)
+    try:
+        client.get_topic_attributes(TopicArn=topic)
+    except client.exceptions.NotFoundException:
+        return False
+    return True
+
+
+def _subscribers(run: Run, topic: str, region: str) -> dict[str, str]:
+    """Return address -> ARN of its subscription, or PENDING."""
+    found = run.cloud.pages(
+        "sns", region, "list_subscriptions_by_topic", "Subscriptions", TopicArn=topic
+    )
+    return {s["Endpoint"]: s["SubscriptionArn"] for s in found}
+
+
+def _unconfirmed(contact: str, region: str) -> str:
+    return (
+        f'{region}: AWS has sent {contact} a mail, "AWS Notification - Subscription Confirmation".'
+        " Until the link in it is followed, nobody is told when a guard fails. No mail? Look at"
+        " `contact` in class.yml, and run provision again: it asks once more."
+    )
+
+
+def unheard(run: Run, region: str) -> list[str]:
+    """Return why a guard that fails in a region would tell nobody, or nothing."""
+    topic = topic_arn(run.cloud, run.spec.name, region)
+    with doing("read who is told when a guard fails", region):
+        if not exists(run.cloud, topic, region):
+            return [f"{region}: nobody is told when a guard fails: run provision again."]
+        have = _subscribers(run, topic, region)
+        missing = set(_alarms(run.spec, region, topic)) - set(read_alarms(run, region))
+    out = []
+    if have.get(run.spec.contact, PENDING) == PENDING:
+        out.append(_unconfirmed(run.spec.contact, region))
+    if missing:
+        out.append(f"{region}: alarms are missing ({', '.join(sorted(missing))}): run provision.")
+    return out
