@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import random
 import signal
 import sys
+import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -175,8 +178,26 @@ def cloud(server: LabCloud, monkeypatch: pytest.MonkeyPatch) -> LabCloud:
     return server
 
 
-def commands_at(cloud: LabCloud, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
-    """Return a function that runs a command at a fake cloud's time.
+@contextmanager
+def at_odds(cloud: LabCloud, seed: int) -> Iterator[dt.timedelta]:
+    """Let listings of machines be late, by less than the 90 seconds that provision waits for them;
+    yield how far this computer's clock is off, by less than what is refused."""
+    chance = random.Random(seed)
+    late = chance.uniform(0, 85)
+    former = cloud.post("set", machines_late_seconds=late)
+    if former["machines_late_seconds"]:
+        cloud.post("set", **former)  # the test has its own
+    try:
+        yield dt.timedelta(seconds=chance.uniform(-50, 50))
+    finally:
+        cloud.post("set", **former)
+
+
+def commands_at(
+    cloud: LabCloud, monkeypatch: pytest.MonkeyPatch, seed: int | None = None
+) -> Callable[..., dict[str, Any]]:
+    """Return a function that runs a command at a fake cloud's time; with a seed, each provision
+    while clock and listings are at odds.
 
     Machines of the fake hold no work, so it is given up unless a test says otherwise.
     """
@@ -190,14 +211,17 @@ def commands_at(cloud: LabCloud, monkeypatch: pytest.MonkeyPatch) -> Callable[..
         return cloud.cached  # type: ignore[attr-defined]
 
     def call(command: str, file: Path, fresh: bool = False, **options: Any) -> dict[str, Any]:
-        monkeypatch.setenv("CLASSROOM_NOW", cloud.post("now")["now"])
+        now = dt.datetime.fromisoformat(cloud.post("now")["now"])
         if command in ("teardown", "provision"):
             options.setdefault("discard_work", options.get("name") or "lab")
         monkeypatch.setattr(
             commands, "Cloud", Cloud if fresh else shared
         )  # making clients takes longer than the calls
+        odds = seed is not None and command == "provision"
         try:
-            return commands.run(command, str(file), **options)
+            with at_odds(cloud, seed or 0) if odds else nullcontext(dt.timedelta()) as off:
+                monkeypatch.setenv("CLASSROOM_NOW", (now + off).isoformat())
+                return commands.run(command, str(file), **options)
         finally:
             cloud.settle()
 
@@ -205,6 +229,9 @@ def commands_at(cloud: LabCloud, monkeypatch: pytest.MonkeyPatch) -> Callable[..
 
 
 @pytest.fixture()
-def classroom(cloud: LabCloud, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+def classroom(
+    cloud: LabCloud, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Callable[..., dict[str, Any]]:
     """Return a function that runs a command in the fake cloud."""
-    return commands_at(cloud, monkeypatch)
+    full = request.config.getoption("--full")
+    return commands_at(cloud, monkeypatch, zlib.crc32(request.node.name.encode()) if full else None)

@@ -303,8 +303,10 @@ def control(what: str, j: dict[str, Any]) -> Any:
     elif what == "now":
         return {"now": WORLD.now().isoformat(), "at": WORLD.now().timestamp()}
     elif what == "set":
+        former = {key: getattr(WORLD, key) for key in j}
         for key, value in j.items():
             setattr(WORLD, key, value)
+        return former
     elif what == "busy":
         WORLD.busy.setdefault(j["instance"], []).append(
             (clock._moment(j["start"]), clock._moment(j["end"]))
