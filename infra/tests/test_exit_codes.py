@@ -73,3 +73,18 @@ def test_two_means_that_nothing_was_done(
     found, words = outcome(lambda: classroom("provision", folder.file, fresh=True))
     assert found == code, (op, words)
     assert bool(cloud.writes(mark)) == (code == 1), op
+
+
+def test_stop_works_with_a_class_yml_that_is_broken(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    folder.write(stop_nightly="late", regions=["us-middle-9"])
+    done = classroom("stop", folder.file, limit=["alice"])
+    assert len(cloud.running()) == 1 and "has mistakes" in done["warnings"][0]
+    folder.file.write_text("name: [half", encoding="utf-8")  # class.lock.yml knows the name
+    done = classroom("stop", folder.file)
+    assert cloud.running() == [] and done["exit_code"] == 1 and done["lines"]
+    (folder.path / "class.lock.yml").unlink()
+    with pytest.raises(ClassroomError, match="class.yml"):
+        classroom("stop", folder.file)

@@ -212,6 +212,8 @@ def test_messages_never_show_a_key_or_a_name(folder: ClassFolder) -> None:
         ("", "column `student` is missing"),
         ("student,email,public_key\n", "roster is empty"),
         ("student;email\n", "semicolons"),
+        ("student\temail\nalice\ta@example.edu\n", "tabs"),
+        ("student,email\nalice,a@exämple.edu\n", "other letters than a to z"),
         ("student,mail\n", "`email` is missing"),
         ("student,email,Email\nalice,a@x.edu,b@x.edu\n", "`email` is there twice"),
     ],

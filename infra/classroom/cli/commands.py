@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..aws.cloud import Cloud, doing
-from ..aws.problems import SET_THE_CLOCK, ClassroomError
+from ..aws.problems import SET_THE_CLOCK, BadClass, ClassroomError
 from ..fleet import hostkeys, keys
 from ..fleet.inventory import Machine
 from ..guards import policies
@@ -79,7 +79,12 @@ def _run(
         return policies.printed(teardown.boundary(class_path(class_file)))
     if command in ("init", "roster"):
         return daily.before_a_class(command, class_path(class_file), cloud.now(), check, options)
-    spec = specs.load(class_path(class_file), cloud.now(), ended_ok=command in AFTER_THE_END)
+    try:
+        spec = specs.load(class_path(class_file), cloud.now(), ended_ok=command in AFTER_THE_END)
+    except BadClass as error:
+        if command != "stop":
+            raise
+        return _stop_by_name(cloud, class_path(class_file), limit, check, say, error)
     if command not in WITHOUT_AN_ACCOUNT:
         lock.check_account(spec.folder, cloud.account, spec.account)
         if command in BY_THE_CLOCK and (off := cloud.wrong_clock()):
@@ -113,6 +118,37 @@ def _run(
         "warnings": r.warnings,
         "check": check,
         **result,
+    }
+
+
+def _stop_by_name(
+    cloud: Cloud,
+    file: Path,
+    limit: list[str] | None,
+    check: bool,
+    say: Callable[[str], None],
+    error: BadClass,
+) -> Result:
+    """Stop the machines that carry the name in a class.yml that has mistakes, or, if that holds
+    none, in class.lock.yml."""
+    try:
+        name = teardown.named(file)
+    except ClassroomError:
+        name = str(lock.read(file.parent).get("name") or "")
+        if not name:
+            raise error from None
+    lock.check_account(file.parent, cloud.account, teardown.account(file))
+    r = power.stop_by_name(cloud, name, limit, check, say)
+    return {
+        "changed": bool(r.changes),
+        "changes": r.changes,
+        "warnings": [
+            f"{file.name} has mistakes, so machines were found by the tag of {name} alone."
+        ],
+        "lines": str(error).splitlines()[1:],
+        "check": check,
+        "summary": f"{sum(c.count(',') + 1 for c in r.changes)} machines were stopped",
+        "exit_code": 1,
     }
 
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -141,11 +142,17 @@ def show(result: dict, out: Console) -> None:
     for problem in result.get("problems", []):
         out.print(f"Warning: {problem}", style="yellow", markup=False)
     for table in result.get("tables", []):
-        t = Table(title=table.get("title"), title_justify="left")
+        if not table["rows"] and table.get("title"):
+            out.print(f"{table['title']}: nothing", markup=False)
+            continue
+        words = [max(map(len, c.split()), default=0) for c in table["columns"]]
+        narrow = sum(words) + 3 * len(words) + 1 > out.width  # then the space around cells goes
+        t = Table(title=table.get("title"), title_justify="left", padding=(0, 0 if narrow else 1))
         for k, column in enumerate(table["columns"]):
             # folded: what is cut off cannot be told from its neighbours, nor copied
             right = k in table.get("right", [])
-            t.add_column(column, justify="right" if right else "left", overflow="fold")
+            side: Literal["right", "left"] = "right" if right else "left"
+            t.add_column(column, justify=side, overflow="fold", min_width=words[k])
         for row in table["rows"]:
             t.add_row(*map(str, row))
         out.print(t)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
-from ..aws.cloud import doing
+from ..aws.cloud import Cloud, doing
 from ..aws.problems import ClassroomError
 from ..fleet import inventory, ledger
 from ..fleet.inventory import Machine
@@ -12,10 +13,14 @@ from ..guards import audit, class_guards, roles
 from ..machines import arrivals, launch, spot
 from ..money import cost, prices
 from ..spec import tags
+from ..spec.class_file import ClassSpec
 from ..spec.run import Run
 from ..students import links
+from ..teardown import sweep
 from . import preflight
 from .provision import survey
+
+Say = Callable[[str], None]
 
 
 def chosen(run: Run) -> list[Machine]:
@@ -119,7 +124,19 @@ def _addresses(run: Run, region: str, machines: list[Machine]) -> None:
 def stop(run: Run) -> list[Machine]:
     """Stop machines; disks, and so the students' work, stay."""
     run.cloud.identity()
-    machines = chosen_whole(run, "be stopped")
+    return _stop(run, chosen_whole(run, "be stopped"))
+
+
+def stop_by_name(cloud: Cloud, name: str, limit: list[str] | None, check: bool, say: Say) -> Run:
+    """Stop machines by the class's tag alone: a class.yml that is broken must not keep them
+    running. `limit` names machines or students."""
+    run = Run(ClassSpec.model_construct(name=name), cloud, check=check, say=say)
+    found = [inventory.machine(f.raw, f.region) for f in sweep.machines(cloud, name)]
+    _stop(run, [m for m in found if not limit or {m.name, *m.students} & set(limit)])
+    return run
+
+
+def _stop(run: Run, machines: list[Machine]) -> list[Machine]:
     for region in sorted({m.region for m in machines}):
         running = [m for m in machines if m.region == region and m.state in ("running", "pending")]
         # AWS refuses a whole call if one of its machines is still pending.

@@ -60,14 +60,14 @@ def teardown(
     job = ClassTeardown(
         cloud,
         class_file,
-        _name(class_file, options.get("name") or ""),
+        named(class_file, options.get("name") or ""),
         [region for region in (options.get("regions") or "").split(",") if region],
         fetch.discarded(options),
         check or bool(options.get("dry_run")),
         bool(options.get("keep_copies")),
         say,
     )
-    lock.check_account(job.folder, cloud.account, _account(class_file))
+    lock.check_account(job.folder, cloud.account, account(class_file))
     if limit:
         return _machines_alone(job, limit)
     if not job.dry:
@@ -88,7 +88,7 @@ def teardown(
     return _would_remove(job, report) if job.dry else _removed(job, report)
 
 
-def _name(class_file: Path, given: str) -> str:
+def named(class_file: Path, given: str = "") -> str:
     """Return the name that was given, else that of a class.yml, valid otherwise or not."""
     name = given
     if not name:
@@ -106,7 +106,7 @@ def _name(class_file: Path, given: str) -> str:
         raise ClassroomError(str(error), "Nothing was removed.") from error
 
 
-def _account(class_file: Path) -> str:
+def account(class_file: Path) -> str:
     """Return `account` of a class.yml that may be broken or lost."""
     try:
         data = yaml_source.load(class_file.read_text(encoding="utf-8-sig")).data

@@ -119,8 +119,9 @@ def interview(ask: Ask, say: Callable[[str], None]) -> dict[str, Any]:
     return out
 
 
-def answers(path: Path) -> dict[str, Any]:
-    """Read answers from a YAML file: the keys of class.yml, flat or with dots."""
+def answers(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read answers from a YAML file: the keys of class.yml, flat or with dots. Return them with
+    what is usual for the others, and that alone."""
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
@@ -132,13 +133,29 @@ def answers(path: Path) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for key, value in data.items():
         _put(out, str(key), value)
-    usual = {q.key: _typed(q, q.usual) for q in QUESTIONS if q.usual}
+    usual = _usual(out)
     for key, value in usual.items():
-        first, _, rest = key.partition(".")
-        have = out.get(first)
-        if have is None or (rest and isinstance(have, dict) and rest not in have):
-            _put(out, key, value)
+        _put(out, key, value)
+    return out, usual
+
+
+def _usual(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is taken for the keys that were not given."""
+    out = {}
+    for q in QUESTIONS:
+        first, _, rest = q.key.partition(".")
+        have = given.get(first)
+        if q.usual and (have is None or (rest and isinstance(have, dict) and rest not in have)):
+            out[q.key] = _typed(q, q.usual)
     return out
+
+
+def said(usual: Mapping[str, Any]) -> str:
+    """Return keys and values in a line."""
+    return ", ".join(
+        f"{key} {' '.join(value) if isinstance(value, list) else value}"
+        for key, value in usual.items()
+    )
 
 
 def init(folder: Path, file: str, now: dt.datetime, ask: Ask | None = None) -> dict[str, Any]:
@@ -151,11 +168,11 @@ def init(folder: Path, file: str, now: dt.datetime, ask: Ask | None = None) -> d
             "The questions cannot be asked here: there is no terminal.",
             "Give a file: --answers FILE.",
         )
-    given = (
-        answers(Path(file).expanduser())
-        if file
-        else interview(ask or input, lambda text: print(text, file=sys.stderr))
-    )
+    usual: dict[str, Any] = {}
+    if file:
+        given, usual = answers(Path(file).expanduser())
+    else:
+        given = interview(ask or input, lambda text: print(text, file=sys.stderr))
     folder.mkdir(parents=True, exist_ok=True)
     text = "# Written by `python -m classroom init`; infra/examples/class.yml explains every key.\n"
     text += yaml.safe_dump(given, sort_keys=False, allow_unicode=True)
@@ -185,6 +202,7 @@ def init(folder: Path, file: str, now: dt.datetime, ask: Ask | None = None) -> d
         "changed": True,
         "lines": [
             *lines,
+            *([f"Not in {Path(file).name}, so as usual: {said(usual)}."] if usual else []),
             *(
                 [
                     "The roster is empty: `python -m classroom roster --source EXPORT.csv` fills it"

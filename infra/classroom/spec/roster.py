@@ -16,7 +16,7 @@ from ..aws.problems import ClassroomError, Problem
 
 STUDENT = re.compile(r"[a-z][a-z0-9-]{0,29}[a-z0-9]")
 # No address that a spreadsheet would take for a formula, or a mail program for more than one.
-EMAIL = re.compile(r"[^@\s,;=+<>()\"|-][^@\s,;<>()\"|]*@[\w.-]+\.[A-Za-z]{2,}")
+EMAIL = re.compile(r"[^@\s,;=+<>()\"|-][^@\s,;<>()\"|]*@[A-Za-z0-9.-]+\.[A-Za-z]{2,}")
 # Accounts and groups of Debian and Ubuntu (base-passwd, cloud images), of the Neuron driver, of
 # our roles, and what would confuse an inventory: an account of that name would be in a group of
 # another's, or not be made at all.
@@ -121,6 +121,9 @@ def _header(cells: list[str], bad: Callable[[int, str, str], None]) -> list[str]
     if len(header) == 1 and ";" in header[0]:
         bad(1, "The columns are separated by semicolons.", "Save it with commas.")
         return None
+    if len(header) == 1 and "\t" in header[0]:
+        bad(1, "The columns are separated by tabs.", "Save it as CSV, with commas.")
+        return None
     missing = [c for c in ("student", "email") if c not in header]
     unknown = [c for c in header if c and c not in (*COLUMNS, *OPTIONAL)]
     twice = [c for c in (*COLUMNS, *OPTIONAL) if header.count(c) > 1]
@@ -143,8 +146,11 @@ def _wrong(row: dict[str, str]) -> Iterator[tuple[str, str]]:
         what = f"The student id {sid!r} is the name of an account or group that exists."
         yield what, "Use another id."
     if not EMAIL.fullmatch(row["email"]):
-        what = "The e-mail address is missing or not an address."
-        yield what, "Write it as name@example.edu."
+        what, how = "The e-mail address is missing or not an address.", "name@example.edu"
+        if not row["email"].rpartition("@")[2].isascii():
+            what = "The e-mail address has a domain with other letters than a to z."
+            how = "name@xn--..., as the domain is written in mails, or give another address"
+        yield what, f"Write it as {how}."
     if section and not re.fullmatch(r"[a-z0-9-]{1,40}", section):
         yield "The section is not of a-z, 0-9 and -.", "Write it as lab-01."
     found = key_problem(key) if key else None

@@ -241,10 +241,10 @@ def _known(cloud: Cloud, name: str, known: ledger.Ledger, out: Sweep) -> ledger.
     return whole
 
 
-def machines(cloud: Cloud, name: str, regions: list[str]) -> list[Found]:
-    """Return the machines of a class in some regions; a region that cannot be read gives none, and
-    teardown will say so."""
-    found = each(lambda region: _instances(cloud, name, region), regions)
+def machines(cloud: Cloud, name: str, regions: list[str] | None = None) -> list[Found]:
+    """Return the machines of a class in some regions, or all; a region that cannot be read gives
+    none, and teardown will say so."""
+    found = each(lambda region: _instances(cloud, name, region), regions or cloud.regions())
     return [f for _, listed, _ in found for f in listed or []]
 
 
