@@ -63,6 +63,8 @@ def test_a_wrong_clock_launches_nothing_and_is_named(
     with pytest.raises(ClassroomError, match=f"{abs(minutes)} minutes {side} AWS's") as caught:
         commands.run("provision", str(folder.file))
     assert caught.value.exit_code == 2 and not machines(cloud)
+    with pytest.raises(ClassroomError, match="Nothing was done"):
+        commands.run("doctor", str(folder.file), drill=True)
 
 
 @pytest.mark.parametrize("seconds", [-59, 59])

@@ -37,7 +37,6 @@ from .options import COMMANDS, refused
 
 Result = dict[str, Any]
 WITHOUT_AN_ACCOUNT = ("check", "forecast", "prices", "doctor", "export")  # doctor says it itself
-BY_THE_CLOCK = ("provision", "extend", "start", "drill")  # refused where the clock is wrong
 AFTER_THE_END = (
     *("status", "hosts", "cost", "prices", "stop", "doctor", "pages"),
     *("save_work", "restore", "report", "export"),
@@ -85,9 +84,10 @@ def _run(
         if command != "stop":
             raise
         return _stop_by_name(cloud, class_path(class_file), limit, check, say, error)
-    if command not in WITHOUT_AN_ACCOUNT:
+    by_the_clock = COMMANDS[command].by_the_clock or options.get("drill")
+    if command not in WITHOUT_AN_ACCOUNT or by_the_clock:
         lock.check_account(spec.folder, cloud.account, spec.account)
-        if command in BY_THE_CLOCK and (off := cloud.wrong_clock()):
+        if by_the_clock and (off := cloud.wrong_clock()):
             raise ClassroomError(f"{off} Nothing was done.", SET_THE_CLOCK)
         lock.check_name(spec.folder, spec.name)
         if not check:

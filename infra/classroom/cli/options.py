@@ -28,13 +28,15 @@ class Option:
 @dataclass(frozen=True)
 class Command:
     """Describe one command; `asks` means that it wants a yes unless --yes is given, `playbook`
-    which playbook runs it, if any does. Options stand behind `preview`s, too, which ignore them."""
+    which playbook runs it, if any does. Options stand behind `preview`s, too, which ignore them.
+    `by_the_clock`: it is refused where this computer's clock is wrong; so is `doctor --drill`."""
 
     help: str
     options: tuple[Option, ...] = ()
     asks: bool = False
     playbook: str = ""
     preview: bool = False
+    by_the_clock: bool = False
 
 
 DISCARD = Option(
@@ -75,6 +77,7 @@ COMMANDS: dict[str, Command] = {
         ),
         asks=True,
         playbook="provision",
+        by_the_clock=True,
     ),
     "start": Command(
         "start machines",
@@ -83,6 +86,7 @@ COMMANDS: dict[str, Command] = {
             Option("elsewhere", "where a zone is full: a new machine in another, with the work"),
         ),
         playbook="start",
+        by_the_clock=True,
     ),
     "stop": Command("stop machines", playbook="stop"),
     "status": Command("machines, guards, hours and dollars by student", playbook="status"),
@@ -95,7 +99,10 @@ COMMANDS: dict[str, Command] = {
         asks=True,
     ),
     "extend": Command(
-        "apply a later teardown date or another budget", (CHANGES,), playbook="extend"
+        "apply a later teardown date or another budget",
+        (CHANGES,),
+        playbook="extend",
+        by_the_clock=True,
     ),
     "save_work": Command("fetch the students' work to out/<class>/work", playbook="save_work"),
     "restore": Command(

@@ -60,7 +60,8 @@ NOT_SEEN_YET = (
     "InvalidLaunchTemplateName.NotFound",
 )
 OLD_ANSWER = dt.timedelta(minutes=2)
-# after which AWS may no longer list a machine that has ended (documented: "within an hour or so")
+# after which AWS may no longer list a machine that has ended: twice what is documented (EC2 API
+# reference, TerminateInstances: "approximately one hour")
 FORGOTTEN = dt.timedelta(hours=2)
 
 
