@@ -438,8 +438,9 @@ def test_generated_keys_are_encrypted_and_never_said(
 ) -> None:
     (folder.path / "roster.csv").write_text("student,email,public_key\nalice,alice@example.edu,\n")
     monkeypatch.delenv("ANSIBLE_VAULT_PASSWORD_FILE", raising=False)
-    with pytest.raises(ClassroomError, match="ANSIBLE_VAULT_PASSWORD_FILE"):
-        classroom("provision", folder.file)
+    for check in (True, False):
+        with pytest.raises(ClassroomError, match="ANSIBLE_VAULT_PASSWORD_FILE"):
+            classroom("provision", folder.file, check=check)
     assert cloud.leftovers() == []
     (tmp_path / "password").write_text("a long enough password\n")
     monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", str(tmp_path / "password"))

@@ -63,6 +63,8 @@ def ensure(run: Run, rotate: bool = False) -> dict[str, str]:
         if pub.exists() and not (chosen and _age(pub) > YOUNG_SECONDS):
             public[student.id] = pub.read_text(encoding="utf-8").strip()
             continue
+        if run.check:
+            _secret()  # a preview refuses what the run would refuse
         made = run.do(f"generate a key for {student.id}", partial(_generate, base))
         old = pub.read_text(encoding="utf-8").strip() if run.check and pub.exists() else ""
         public[student.id] = made or old
