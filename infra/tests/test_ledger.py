@@ -241,3 +241,25 @@ def test_a_network_interface_in_the_class_s_group_is_named_with_the_command_that
     done = classroom("teardown", folder.file)
     command = f"delete-network-interface --region us-east-2 --network-interface-id {card_id}"
     assert done["exit_code"] == 1 and any(command in line for line in done["lines"])
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"i-1": {}}'])
+def test_a_ledger_that_somebody_garbled_is_a_sentence(
+    folder: ClassFolder,
+    cloud: LabCloud,
+    classroom: Classroom,
+    laptop: Callable[..., ClassFolder],
+    text: str,
+) -> None:
+    classroom("provision", folder.file)
+    ssm = boto3.client("ssm", region_name="us-east-1")
+    name = next(r["id"] for r in cloud.leftovers() if "/machines/" in r["id"])
+    ssm.put_parameter(Name=name, Value=text, Overwrite=True)
+    other = laptop(folder)
+    seen = classroom("status", other.file)
+    assert seen["exit_code"] == 1 and any("is garbled" in b for b in seen["blind"])
+    done = classroom("teardown", other.file)
+    assert done["exit_code"] == 1 and any("is garbled" in line for line in done["lines"])
+    assert {"role", "budget", "parameter"} <= kinds(cloud)
+    ssm.delete_parameter(Name=name)
+    assert classroom("teardown", folder.file)["exit_code"] == 0 and cloud.leftovers() == []

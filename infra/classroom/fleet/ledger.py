@@ -83,16 +83,24 @@ def parameters(cloud: Cloud, name: str) -> list[dict[str, Any]]:
 
 
 def parse(found: Iterable[dict[str, Any]], name: str) -> Ledger:
-    """Return what the parameters of a class say."""
+    """Return what the parameters of a class say; raise ClassroomError if one is garbled."""
     out = Ledger()
     for parameter in found:
         what, _, rest = parameter["Name"].removeprefix(path(name) + "/").partition("/")
-        if what == "regions":
-            out.regions.add(rest)
-        elif what == "settings":
-            out.settings = json.loads(parameter["Value"])
-        elif what == "machines":
-            out.add(json.loads(parameter["Value"]))
+        try:
+            if what == "regions":
+                out.regions.add(rest)
+            elif what == "settings":
+                out.settings = dict(json.loads(parameter["Value"]))
+            elif what == "machines":
+                out.add(json.loads(parameter["Value"]))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ClassroomError(
+                f"The parameter {parameter['Name']} in {GLOBAL} is garbled: {error}.",
+                "Somebody has changed it. Look for machines of the class in every region, then"
+                f" delete it: aws ssm delete-parameter --region {GLOBAL} --name"
+                f" {parameter['Name']}",
+            ) from error
     return out
 
 

@@ -23,7 +23,7 @@ from ..aws.cloud import (
     each,
     words_of,
 )
-from ..aws.problems import explain
+from ..aws.problems import ClassroomError, explain
 from ..fleet import ledger
 from ..guards import failures
 from ..guards.standing import closed_regions
@@ -236,7 +236,12 @@ def _known(cloud: Cloud, name: str, known: ledger.Ledger, out: Sweep) -> ledger.
         out.blind.append(f"parameters in {GLOBAL}: {words_of(error)}")
         return known
     out.found += [Found("parameter", GLOBAL, p["Name"], "", False, p) for p in found or []]
-    whole = ledger.parse(found or [], name)
+    try:
+        whole = ledger.parse(found or [], name)
+    except ClassroomError as error:
+        out.blind.append(f"parameters in {GLOBAL}: {error}")
+        out.unseen.add(GLOBAL)  # what it said of machines is lost: role and budgets stay
+        return known
     whole.add(known.machines)
     return whole
 
