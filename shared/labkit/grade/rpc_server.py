@@ -8,6 +8,7 @@ and findings keep the student's lines: a call is made through a stub that stands
 from __future__ import annotations
 
 import base64
+import contextlib
 import enum
 import importlib
 import json
@@ -21,6 +22,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from nkisim.chip import ops
 
 from ..inputs import dtype_of
 from ..spec import SpecError
@@ -117,6 +120,15 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     )
 }
 _OPERATORS |= {"iter": iter, "next": next, "len": len, "repr": repr, "int": int, "float": float}
+
+
+def _enter(context: Any) -> None:
+    if not isinstance(context, contextlib.AbstractContextManager):
+        raise TypeError("`with` is for nl.no_reorder()")
+    context.__enter__()
+
+
+_OPERATORS |= {"enter": _enter, "exit": lambda context: context.__exit__(None, None, None)}
 #: loops of the chip, whose bodies are called as often as its memory says; what a kernel may count
 #: so is bounded: this many in a run, as no kernel needs, and far fewer than outputs have elements
 _LOOPS, MOST_LOOPS = frozenset(("fori_loop", "while_loop", "dynamic_range")), 2000
@@ -124,6 +136,20 @@ _LOOPS, MOST_LOOPS = frozenset(("fori_loop", "while_loop", "dynamic_range")), 20
 _LASTING = frozenset(("Index", "Mask", "Slice"))
 #: errors about how something is written, which Python's own protocols ask for (hasattr, __radd__)
 _ASKED = (TypeError, AttributeError, StopIteration)
+
+
+def _numpy_function(name: str) -> Any:
+    """Return the operator that a function of NumPy names; for another function, what only has its
+    name: the judge must not call it, and the error names it."""
+    found = getattr(np, name, None)
+    if isinstance(found, np.ufunc) or ops.name_of(found):
+        return found
+
+    def nothing(*_: Any) -> Any:
+        raise TypeError(f"np.{name} is no operator")
+
+    nothing.__name__ = name
+    return nothing
 
 
 class Refused(Exception):
@@ -300,10 +326,7 @@ class Session:
         if tag in ("D", "G"):
             return self._dtype(tagged[1]) if tag == "D" else self._dtype(tagged[1]).type
         if tag == "U":
-            ufunc = getattr(np, str(tagged[1]), None)
-            if not isinstance(ufunc, np.ufunc):
-                raise Refused("not a function of NumPy")
-            return ufunc
+            return _numpy_function(str(tagged[1]))
         if tag == "A":
             return self._array(*tagged[1:5])
         if tag == "F":
@@ -467,6 +490,10 @@ class Session:
             if len(self._stubs) < 20_000:
                 self._stubs[place] = stub
         return stub
+
+    def at(self, where: Any, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function as if from a line of the student's."""
+        return self._stub(where)(function, args, {})
 
     def _do(self, what: str, message: list[Any]) -> Any:
         stub = self._stub(message[1])

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import ast
 import builtins
-import importlib
 import linecache
 import subprocess
 import sys
@@ -26,7 +25,7 @@ import nkisim
 
 from ..dialect import PACKAGE
 from .facade import Facade
-from .judge import function_of
+from .judge import configured, function_of
 from .rpc_server import Overdue, Refused, Session, StudentError
 from .rules import functions_behind
 from .sandbox import Student, choose
@@ -137,7 +136,7 @@ def _launched(
     session: Session, student: Student, request: Mapping[str, Any], name: str, names: list[str]
 ) -> Any:
     """Return a kernel of this process that asks the candidate's which instructions to run."""
-    options, grid = _ask(session, student, request, ["kernel", name])
+    answer = _ask(session, student, request, ["kernel", name])
 
     def run_there(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         session.begin()
@@ -148,9 +147,7 @@ def _launched(
         name if name.isidentifier() else "kernel",
         len(request.get("args", ())), list(request.get("kwargs", {})), run_there, names,
     )  # fmt: skip
-    here.nki_options = tuple(o for o in options if isinstance(o, str))
-    launched = importlib.import_module(session.package).jit(here)
-    return launched if grid is None else launched[grid]
+    return configured(session, session.package, here, answer)
 
 
 def _raised(session: Session, error: StudentError) -> Exception:

@@ -120,7 +120,10 @@ class Kernel:
         options: tuple[str, ...] = (),
         grid: tuple[int, ...] = (),
     ):
-        functools.update_wrapper(self, func)
+        named = func
+        while isinstance(named, functools.partial):  # which has no name of its own
+            named = named.func
+        functools.update_wrapper(self, named)
         del self.__dict__["__wrapped__"]  # a kernel is no plain function: tools must not unwrap
         try:
             self.__signature__ = inspect.signature(func)

@@ -1,0 +1,149 @@
+"""What the tester runs the judge runs: the same values and the same time, for each way in which an
+honest kernel was once punished."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nkisim
+from grading import ROOT
+from labkit.grade.facade import Facade
+from labkit.grade.judge import Bench
+from labkit.grade.plan import load_plan
+from labkit.inputs import make_inputs
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="grading is not for Windows")
+
+HEADS = {
+    "kernels": """
+import copy, functools
+import numpy as np
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+def turned(x, more=lambda t: None):
+    out = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.load(x)
+    more(t)
+    nl.store(out, nisa.nc_transpose(t))
+    return out
+""",
+    "kernels_nki": """
+import copy, functools
+import numpy as np
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+def column(t):
+    return nl.ndarray((t.shape[0], 1), dtype=nl.float32, buffer=nl.sbuf)
+
+
+def turned(x, more=lambda t: None):
+    out = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.sbuf)
+    p = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.psum)
+    nisa.dma_copy(dst=t, src=x, name="load")
+    more(t)
+    nisa.nc_transpose(dst=p, data=t)
+    nisa.tensor_copy(dst=t, src=p, name="copy")
+    nisa.dma_copy(dst=out, src=t)
+    return out
+""",
+}
+JIT = "\n@nki.jit\ndef matrix_transpose(matrix):\n"
+#: kernels by what they do: (dialect, text after the head)
+HONEST = {
+    "a reduction by np.max": (
+        "kernels_nki",
+        JIT
+        + "    return turned(matrix, lambda t:"
+        + " nisa.tensor_reduce(dst=column(t), op=np.max, data=t, axis=1))\n",
+    ),
+    "a reduction by np.sum": (
+        "kernels",
+        JIT + "    return turned(matrix, lambda t: nisa.tensor_reduce(np.sum, t, axis=[1]))\n",
+    ),
+    "an activation by np.copy": (
+        "kernels",
+        JIT + "    return turned(matrix, lambda t: nisa.activation(np.copy, t))\n",
+    ),
+    "with nl.no_reorder": (
+        "kernels_nki",
+        JIT + "    with nl.no_reorder():\n        return turned(matrix)\n",
+    ),
+    "a schedule": (
+        "kernels_nki",
+        JIT
+        + "    return turned(matrix)\n\n\n"
+        + 'matrix_transpose = matrix_transpose.with_schedule([("copy", "load")])\n',
+    ),
+    "isinstance of a tensor": (
+        "kernels_nki",
+        JIT
+        + "    assert isinstance(matrix, nl.NkiTensor) and not isinstance(3, nl.NkiTensor)\n"
+        + "    return turned(matrix)\n",
+    ),
+    "the version's number": (
+        "kernels_nki",
+        JIT + "    assert nisa.get_nc_version().value > 0\n    return turned(matrix)\n",
+    ),
+    "a copy of a tile": (
+        "kernels",
+        JIT + "    return turned(matrix, lambda t: copy.copy(t).shape)\n",
+    ),
+    "keywords of a partial": (
+        "kernels",
+        "\n\ndef body(matrix, more=None):\n    return turned(matrix, more)\n\n\n"
+        + "matrix_transpose = nki.jit(functools.partial(body, more=lambda t: nl.exp(t)))\n",
+    ),
+    "a list as result": ("kernels", JIT + "    return [turned(matrix)]\n"),
+}
+
+
+def judged(folder: Path, file: str):
+    """Return the judge's reply to a file's transpose, and the case."""
+    lab = load_plan(ROOT / "labs" / "vecadd")
+    lab = lab if file == "kernels" else lab.speaking("nki")
+    case = lab.lab.case("transpose_128x128")
+    job = {"submission": str(folder), "sandbox": "none", "kernels": file, "seed": 3}
+    bench = Bench(job, lab, Facade())
+    try:
+        return bench.run(case, "trn2"), case
+    finally:
+        bench.stop()
+
+
+@pytest.mark.parametrize("what", HONEST)
+def test_an_honest_kernel_has_the_same_values_and_time_in_both(tmp_path: Path, what: str) -> None:
+    file, text = HONEST[what]
+    path = tmp_path / f"{file}.py"
+    path.write_text(HEADS[file] + text)
+    reply, case = judged(tmp_path, file)
+    assert "error" not in reply, reply
+    found = importlib.util.spec_from_file_location(f"honest_{abs(hash(what))}", path)
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    inputs = make_inputs(case, 3)
+    run = nkisim.profile(module.matrix_transpose, *inputs, target="trn2")
+    assert reply["latency"]["p50"] == float(run.latency_us)
+    for mine, theirs in zip(run.outputs, reply["outputs"], strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("what", ["np.median", "np.load"])
+def test_a_function_of_numpy_that_is_no_operator_is_named_and_never_called(
+    tmp_path: Path, what: str
+) -> None:
+    text = JIT + f"    return turned(matrix, lambda t: nisa.tensor_reduce({what}, t, axis=[1]))\n"
+    (tmp_path / "kernels.py").write_text(HEADS["kernels"] + text)
+    reply, _ = judged(tmp_path, "kernels")
+    assert reply["error"]["id"] == "NKI-E11" and what[3:] in reply["error"]["text"], reply
