@@ -7,12 +7,12 @@ from functools import partial
 
 from ..aws.cloud import Cloud, doing
 from ..aws.problems import ClassroomError
-from ..fleet import inventory, ledger
+from ..fleet import inventory
 from ..fleet.inventory import Machine
 from ..guards import audit, class_guards, roles
 from ..machines import arrivals, launch, spot
 from ..money import cost, prices
-from ..spec import tags
+from ..spec import ledger, tags
 from ..spec.class_file import ClassSpec
 from ..spec.run import Run
 from ..students import links

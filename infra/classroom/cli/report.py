@@ -17,10 +17,9 @@ from typing import Any
 
 import jinja2
 
-from ..fleet import ledger
 from ..fleet.inventory import Machine
 from ..money import cost, prices
-from ..spec import tags
+from ..spec import ledger, tags
 from ..spec.class_file import ClassSpec
 from ..spec.run import Run
 from ..students.selfservice.aws import LATE_SECONDS

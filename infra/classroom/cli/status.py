@@ -11,12 +11,11 @@ import botocore.exceptions as be
 
 from ..aws.cloud import GLOBAL, doing, run_all, words_of
 from ..aws.problems import ClassroomError
-from ..fleet import ledger
 from ..fleet.inventory import Machine
 from ..guards import audit, budgets, failures, standing
 from ..machines import spot
 from ..money import cost
-from ..spec import tags
+from ..spec import ledger, tags
 from ..spec.run import Run
 from ..students import mail
 from ..teardown import sweep
@@ -127,7 +126,8 @@ def _differences(run: Run, known: ledger.Ledger, existing: list[Machine]) -> lis
     who = known.settings
     by = f" (set by {who['by']}, {who['at']} UTC)" if who.get("by") else ""
     return [
-        f"{d}{by}: provision applies class.yml." for d in standing.differences(run, known, existing)
+        f"{d}{by}: provision applies class.yml."
+        for d in standing.differences(run, known, {m.region for m in existing})
     ]
 
 

@@ -16,9 +16,9 @@ from pydantic_core import PydanticCustomError
 from ..aws import organisations
 from ..aws.cloud import Cloud, doing
 from ..aws.problems import ClassroomError
-from ..fleet import inventory, ledger
+from ..fleet import inventory
 from ..spec import class_file as specs
-from ..spec import fields, lock, tags, yaml_source
+from ..spec import fields, ledger, lock, tags, yaml_source
 from ..spec.run import Run
 from ..teardown import removal, sweep
 from ..work import archives, copies, fetch

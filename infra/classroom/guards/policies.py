@@ -13,8 +13,7 @@ import json
 from typing import Any
 
 from ..aws.organisations import AGENT
-from ..fleet import ledger
-from ..spec import tags
+from ..spec import ledger, tags
 
 # Every action that bringing up, guarding and tearing down a class takes. doctor --policy prints it
 # as a policy.

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from ..aws.cloud import GLOBAL, aware, doing
 from ..aws.problems import ClassroomError
-from ..fleet.inventory import Machine
-from ..fleet.ledger import Ledger
+from ..spec.ledger import Ledger
 from ..spec.run import Run
 from . import class_guards
 from .budgets import class_budget_name
@@ -33,13 +32,13 @@ class Difference:
         return f"{self.what}: {self.here} in class.yml, {self.there} in the account"
 
 
-def differences(run: Run, known: Ledger, existing: Iterable[Machine]) -> list[Difference]:
+def differences(run: Run, known: Ledger, lived: set[str]) -> list[Difference]:
     """Return what differs: the end (as the schedules have it), the caps (as the budget has the
-    class's), and the regions. Nothing in the account, or not readable: no difference."""
+    class's), and the regions. What the account does not have is no difference. `lived`: regions
+    with machines."""
     spec, out = run.spec, []
-    existing = list(existing)
     end = spec.teardown_at
-    for region in sorted({m.region for m in existing}):
+    for region in sorted(lived):
         there = _end(run, region)
         if there and abs(there - end) > dt.timedelta(minutes=1):
             here, there = end.astimezone(end.tzinfo), there.astimezone(end.tzinfo)
@@ -52,19 +51,18 @@ def differences(run: Run, known: Ledger, existing: Iterable[Machine]) -> list[Di
             words = f"${usd:,.2f}", f"${stands:,.2f}"
             out.append(Difference(f"the cap of the {whose}", *words, usd < stands))
     listed = known.settings.get("regions")
-    lived = {m.region for m in existing}
     if listed and set(listed) != set(spec.regions):
         words = ", ".join(spec.regions), ", ".join(listed)
         out.append(Difference("the regions", *words, bool(lived - set(spec.regions))))
     return out
 
 
-def check(run: Run, known: Ledger, existing: list[Machine], confirmed: bool) -> None:
+def check(run: Run, known: Ledger, lived: set[str], confirmed: bool) -> None:
     """Refuse to apply what harms, and to launch while machines may run in a region that is not
     enabled any more, unless the staff say that it is meant."""
     if confirmed:
         return
-    harm = [d for d in differences(run, known, existing) if d.harms]
+    harm = [d for d in differences(run, known, lived) if d.harms]
     if harm:
         by, at = known.settings.get("by"), known.settings.get("at")
         raise ClassroomError(

@@ -7,8 +7,7 @@ from typing import Any
 
 from ..aws.cloud import aware, doing, each
 from ..aws.problems import ClassroomError
-from ..fleet import ledger
-from ..spec import instance_types
+from ..spec import instance_types, ledger
 from ..spec.run import Run
 from . import prices
 

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from ..aws.cloud import Cloud, aware, each, words_of
-from ..fleet.ledger import Ledger
 from ..spec import tags
+from ..spec.ledger import Ledger
 from .sweep import Found
 
 PER_FILTER = 200  # values that a filter takes (documented: 200)

@@ -15,8 +15,8 @@ import botocore.exceptions as be
 from ..aws import rate_limit
 from ..aws.cloud import DENIED, GLOBAL, Cloud, code_of, each, words_of
 from ..aws.problems import ClassroomError
-from ..fleet import ledger
 from ..machines import launch
+from ..spec import ledger
 from ..work import copies
 from . import orphans
 from .sweep import UNTAGGED, Found, Sweep, sweep, without_a_tag

@@ -24,12 +24,11 @@ from ..aws.cloud import (
     words_of,
 )
 from ..aws.problems import ClassroomError, explain
-from ..fleet import ledger
 from ..guards import failures
 from ..guards.standing import closed_regions
 from ..machines import reserve
 from ..spec import instance_types as machines_
-from ..spec import tags
+from ..spec import ledger, tags
 
 UNTAGGED = "untagged-machine"
 ENDED = ("terminated", "shutting-down")

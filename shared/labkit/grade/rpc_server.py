@@ -23,8 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from nkisim.chip import ops
-
 from ..inputs import dtype_of
 from ..spec import SpecError
 from .facade import Facade
@@ -139,17 +137,18 @@ _ASKED = (TypeError, AttributeError, StopIteration)
 
 
 def _numpy_function(name: str) -> Any:
-    """Return the operator that a function of NumPy names; for another function, what only has its
-    name: the judge must not call it, and the error names it."""
+    """Return the operator that a function of NumPy names. Of what is no ufunc only the name arrives
+    (np.max, and np.load, too): the judge never calls it."""
     found = getattr(np, name, None)
-    if isinstance(found, np.ufunc) or ops.name_of(found):
+    if isinstance(found, np.ufunc):
         return found
 
-    def nothing(*_: Any) -> Any:
-        raise TypeError(f"np.{name} is no operator")
+    def operator_by_name(*_: Any) -> Any:
+        raise TypeError(f"np.{name} is no function for a kernel to call")
 
-    nothing.__name__ = name
-    return nothing
+    operator_by_name.__name__ = name
+    operator_by_name.nki_op = name  # type: ignore[attr-defined]
+    return operator_by_name
 
 
 class Refused(Exception):

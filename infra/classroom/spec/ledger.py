@@ -15,18 +15,17 @@ It holds no secret.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import botocore.exceptions as be
 
 from ..aws.cloud import GLOBAL, Cloud, code_of, doing
 from ..aws.problems import ClassroomError
-from ..spec import tags
-from ..spec.run import Run
-from .inventory import Machine
+from . import tags
+from .run import Run
 
 ROOT = "/trainium-labs"
 MOST_BYTES = (
@@ -35,6 +34,21 @@ MOST_BYTES = (
 EXISTS = "ParameterAlreadyExists"
 
 Entries = dict[str, dict[str, Any]]  # instance id -> machine, students, region, type, market, ...
+
+
+class Machine(Protocol):
+    """What an entry says of a machine (`fleet.inventory` has them)."""
+
+    id: str
+    name: str
+    region: str
+    type: str
+    market: str
+
+    @property
+    def students(self) -> list[str]:
+        """Return who works on it."""
+        ...
 
 
 @dataclass
@@ -117,7 +131,7 @@ def read(run: Run, blind: list[str] | None = None) -> Ledger:
     return out
 
 
-def remember(run: Run, machines: list[Machine], known: Ledger | None = None) -> None:
+def remember(run: Run, machines: Sequence[Machine], known: Ledger | None = None) -> None:
     """Keep machines for hours and dollars after AWS has forgotten them, and to look for them."""
     if run.check:
         return
