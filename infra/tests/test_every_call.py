@@ -33,7 +33,7 @@ ENDS: dict[str, dict[str, Any]] = {
     "signed out": {"code": "ExpiredToken", "status": 403, "times": 1_000_000},  # from then on
 }
 # Every so many calls of a class and of a teardown are tried (without, with --full); primes, so that
-# no rhythm of theirs hides one. All of them take two hours: EVERY = 1 here tries them.
+# no rhythm of theirs hides one. To try each takes hours: set EVERY = 1 for that.
 EVERY = None
 OF_CLASS, OF_TEARDOWN = (103, 17), (61, 13)
 

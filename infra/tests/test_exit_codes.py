@@ -82,6 +82,10 @@ def test_stop_works_with_a_class_yml_that_is_broken(
     folder.write(stop_nightly="late", regions=["us-middle-9"])
     done = classroom("stop", folder.file, limit=["alice"])
     assert len(cloud.running()) == 1 and "has mistakes" in done["warnings"][0]
+    cloud.fault("DescribeInstances", region="us-west-2", status=500, times=99)
+    blind = classroom("stop", folder.file, check=True)
+    assert any("us-west-2 could not be read" in w for w in blind["warnings"])
+    cloud.post("clear")
     folder.file.write_text("name: [half", encoding="utf-8")  # class.lock.yml knows the name
     done = classroom("stop", folder.file)
     assert cloud.running() == [] and done["exit_code"] == 1 and done["lines"]

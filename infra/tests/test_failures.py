@@ -40,6 +40,18 @@ def test_a_guard_that_aws_refuses_is_mailed_and_status_ends_with_one(
     assert classroom("teardown", folder.file)["exit_code"] == 0 and cloud.leftovers() == []
 
 
+def test_a_students_function_that_fails_is_mailed(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(my="lambda")
+    classroom("provision", folder.file)
+    cloud.post("advance", seconds=2 * 3600)
+    assert mails(cloud) == set()
+    cloud.post("set", failing_functions=True)
+    cloud.post("advance", seconds=2 * 3600)
+    assert mails(cloud) == {("trainium-labs.lab.failures.Errors", "staff@example.edu")}
+
+
 def test_an_address_that_never_agreed_is_named_by_status_and_asked_again(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
@@ -73,7 +85,7 @@ def test_an_account_without_sns_has_its_class_all_the_same(
 ) -> None:
     cloud.post("set", denied=["sns:CreateTopic"])
     made = classroom("provision", folder.file)
-    assert made["exit_code"] == 0 and any("nobody gets a mail" in w for w in made["warnings"])
+    assert made["exit_code"] == 0 and any("No mail will be sent" in w for w in made["warnings"])
     assert classroom("status", folder.file)["exit_code"] == 1
 
 

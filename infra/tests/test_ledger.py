@@ -32,6 +32,15 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ClassFolde
     return other
 
 
+@pytest.fixture(params=["the first computer", "another one"])
+def computer(
+    request: pytest.FixtureRequest, laptop: Callable[..., ClassFolder]
+) -> Callable[[ClassFolder], ClassFolder]:
+    """Return a function that gives the folder to work in: the one that brought the class up, or
+    one on a computer that knows it from the account only."""
+    return laptop if request.param == "another one" else lambda folder: folder
+
+
 def kinds(cloud: LabCloud) -> set[str]:
     return {r["kind"] for r in cloud.leftovers()}
 
@@ -60,19 +69,17 @@ def test_the_account_keeps_the_ledger_and_teardown_removes_it_last(
     assert classroom("teardown", other.file)["exit_code"] == 0 and cloud.leftovers() == []
 
 
-@pytest.mark.parametrize("ledger", ["here", "in the account"])
 def test_a_machine_that_lost_its_tag_is_an_error_and_keeps_its_guards(
     folder: ClassFolder,
     cloud: LabCloud,
     classroom: Classroom,
-    laptop: Callable[..., ClassFolder],
-    ledger: str,
+    computer: Callable[[ClassFolder], ClassFolder],
 ) -> None:
     classroom("provision", folder.file)
     lost = untag(cloud)
-    seen = classroom("status", (folder if ledger == "here" else laptop(folder)).file)
+    seen = classroom("status", computer(folder).file)
     assert seen["exit_code"] == 1 and any(lost in p for p in seen["problems"])
-    done = classroom("teardown", (folder if ledger == "here" else laptop(folder)).file)
+    done = classroom("teardown", computer(folder).file)
     assert done["exit_code"] == 1 and any(f"--resources {lost}" in line for line in done["lines"])
     assert GUARDS <= kinds(cloud) and cloud.running() == [lost]
     ec2 = boto3.client("ec2", region_name="us-east-2")
@@ -81,18 +88,16 @@ def test_a_machine_that_lost_its_tag_is_an_error_and_keeps_its_guards(
     assert classroom("teardown", folder.file)["exit_code"] == 0 and cloud.leftovers() == []
 
 
-@pytest.mark.parametrize("ledger", ["here", "in the account"])
 def test_a_region_that_was_disabled_is_blind_and_keeps_the_guards(
     folder: ClassFolder,
     cloud: LabCloud,
     classroom: Classroom,
-    laptop: Callable[..., ClassFolder],
-    ledger: str,
+    computer: Callable[[ClassFolder], ClassFolder],
 ) -> None:
     folder.write(regions=["us-west-2"])
     classroom("provision", folder.file)
     cloud.post("set", regions=["us-east-1", "us-east-2"])
-    used = folder if ledger == "here" else laptop(folder)
+    used = computer(folder)
     used.write(regions=["us-east-2"])
     seen = classroom("status", used.file)
     assert seen["exit_code"] == 1 and any("us-west-2 is not enabled" in p for p in seen["blind"])

@@ -122,6 +122,14 @@ def judged(folder: Path, file: str):
         bench.stop()
 
 
+def loaded(path: Path):
+    """Return a file as a module, as the tester imports it."""
+    found = importlib.util.spec_from_file_location(path.parent.name, path)
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
 @pytest.mark.parametrize("what", HONEST)
 def test_an_honest_kernel_has_the_same_values_and_time_in_both(tmp_path: Path, what: str) -> None:
     file, text = HONEST[what]
@@ -129,14 +137,30 @@ def test_an_honest_kernel_has_the_same_values_and_time_in_both(tmp_path: Path, w
     path.write_text(HEADS[file] + text)
     reply, case = judged(tmp_path, file)
     assert "error" not in reply, reply
-    found = importlib.util.spec_from_file_location(f"honest_{abs(hash(what))}", path)
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    module = loaded(path)
     inputs = make_inputs(case, 3)
     run = nkisim.profile(module.matrix_transpose, *inputs, target="trn2")
     assert reply["latency"]["p50"] == float(run.latency_us)
     for mine, theirs in zip(run.outputs, reply["outputs"], strict=True):
         np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize(
+    "file, edges, rule",
+    [("kernels_nki", "[3]", "NKI-N11"), ("kernels_nki", '[("copy", "nothing")]', "NKI-N11")],
+)
+def test_a_schedule_that_is_none_is_refused_in_both(
+    tmp_path: Path, file: str, edges: str, rule: str
+) -> None:
+    text = JIT + "    return turned(matrix)\n\n\n"
+    path = tmp_path / f"{file}.py"
+    path.write_text(HEADS[file] + text + f"scheduled = matrix_transpose.with_schedule({edges})\n")
+    with pytest.raises(nkisim.NkiError, match=rule) as here:
+        module = loaded(path)
+        nkisim.run(module.scheduled, np.zeros((128, 128), np.float32), target="trn2")
+    path.write_text(path.read_text().replace("scheduled =", "matrix_transpose ="))
+    reply, _ = judged(tmp_path, file)
+    assert reply["error"]["id"] == rule, (reply, str(here.value))
 
 
 @pytest.mark.parametrize("what", ["np.median", "np.load"])

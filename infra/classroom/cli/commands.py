@@ -143,11 +143,13 @@ def _stop_by_name(
         "changed": bool(r.changes),
         "changes": r.changes,
         "warnings": [
-            f"{file.name} has mistakes, so machines were found by the tag of {name} alone."
+            f"{file.name} has mistakes, so machines were found by the tag of {name} alone.",
+            *r.warnings,
         ],
         "lines": str(error).splitlines()[1:],
         "check": check,
-        "summary": f"{sum(c.count(',') + 1 for c in r.changes)} machines were stopped",
+        "summary": f"{sum(c.count(',') + 1 for c in r.changes)} machines "
+        + ("would be stopped" if check else "were stopped"),
         "exit_code": 1,
     }
 

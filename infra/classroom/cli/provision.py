@@ -11,7 +11,7 @@ from ..aws.cloud import DENIED, aware, code_of, each
 from ..aws.problems import ClassroomError
 from ..fleet import inventory
 from ..fleet.inventory import Machine, Wanted
-from ..guards import audit, class_guards, failures, roles, standing
+from ..guards import audit, class_guards, drift, failures, roles
 from ..machines import access, arrivals, blocks, launch, spot
 from ..spec import clusters, ledger, lock, tags
 from ..spec.run import Run
@@ -133,7 +133,7 @@ def provision(run: Run, confirm_removals: bool = False, confirm_changes: bool = 
         existing, plan = survey(run)
     check_removals(plan, existing, confirm_removals)
     known = ledger.read(run)
-    standing.check(run, known, {m.region for m in existing}, confirm_changes)
+    drift.check(run, known, {m.region for m in existing}, confirm_changes)
     save_before_the_end(run, plan.remove + plan.duplicates)
     outcome = Outcome()
     images: dict[str, str] = {}
@@ -392,7 +392,7 @@ def extend(run: Run, confirm_changes: bool = False) -> Outcome:
     existing, plan = survey(run)
     if run.limit is None:
         known = ledger.read(run)
-        standing.check(run, known, {m.region for m in existing}, confirm_changes)
+        drift.check(run, known, {m.region for m in existing}, confirm_changes)
         ledger.remember_settings(run, known)
     outcome = Outcome()
     regions = sorted({m.region for m in existing})

@@ -12,7 +12,7 @@ import botocore.exceptions as be
 from ..aws.cloud import GLOBAL, doing, run_all, words_of
 from ..aws.problems import ClassroomError
 from ..fleet.inventory import Machine
-from ..guards import audit, budgets, failures, standing
+from ..guards import audit, budgets, drift, failures
 from ..machines import spot
 from ..money import cost
 from ..spec import ledger, tags
@@ -47,15 +47,15 @@ def gather(run: Run) -> dict[str, Any]:
     chosen = [m for m in existing if run.wants(m.name, *m.students)]
     known = ledger.read(run, blind)
     ledger.remember(run, existing, known)
-    blind += standing.disabled(run, known).values()
+    blind += drift.disabled(run, known).values()
     wrong: list[str] = []
     what = "Whether a machine has lost its tag is"
     wrong += part(blind, what, lambda: _untagged(run, known, existing), NONE)
     what = "Whether the account has what class.yml says is"
     wrong += part(blind, what, lambda: _differences(run, known, existing), NONE)
     for region in sorted({m.region for m in existing}):
-        what = f"{region}: who is told when a guard fails is"
-        wrong += part(blind, what, partial(failures.unheard, run, region), NONE)
+        what = f"{region}: who gets mails about guards that fail is"
+        wrong += part(blind, what, partial(failures.problems, run, region), NONE)
     unread: list[str] = []
     hours = cost.hours(run, unread)
     blind += unread
@@ -127,7 +127,7 @@ def _differences(run: Run, known: ledger.Ledger, existing: list[Machine]) -> lis
     by = f" (set by {who['by']}, {who['at']} UTC)" if who.get("by") else ""
     return [
         f"{d}{by}: provision applies class.yml."
-        for d in standing.differences(run, known, {m.region for m in existing})
+        for d in drift.differences(run, known, {m.region for m in existing})
     ]
 
 

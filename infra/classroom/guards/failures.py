@@ -1,10 +1,11 @@
 """A mail to the staff when a guard fails.
 
-EventBridge Scheduler drops what its target refuses, and a function that fails says so to nobody.
-Both count it in CloudWatch; so each region with machines has an alarm on those counters, which
-writes to a topic of Amazon SNS, which mails `contact`. SNS asks that address once whether it wants
-the mails: that is the test mail. Source: EventBridge Scheduler guide, "Monitoring with CloudWatch";
-Lambda guide, "Types of metrics"; SNS guide, "Email notifications".
+When AWS refuses a call of a schedule, EventBridge Scheduler drops it without a message, and nobody
+hears of a function's errors either. But both are counted in CloudWatch. So each region with
+machines has alarms on these counters, which mail `contact` through a topic of Amazon SNS. SNS first
+asks that address to confirm the subscription; this is also the test mail. Source: EventBridge
+Scheduler guide, "Monitoring with CloudWatch"; Lambda guide, "Types of metrics"; SNS guide, "Email
+notifications".
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ def count(spec: ClassSpec) -> int:
 
 
 def ensure(run: Run, region: str) -> None:
-    """Make topic, subscription and alarms of a region, after its guards are proven. What AWS
-    refuses is a warning: guards act without them, and `status` says that nobody would hear."""
+    """Make topic, subscription and alarms of a region, after its guards are proven. If AWS refuses
+    them, the user gets a warning: the guards work without, and `status` names what is missing."""
     topic = topic_arn(run.cloud, run.spec.name, region)
     try:
         with doing("let AWS mail when a guard fails", region):
@@ -79,7 +80,7 @@ def ensure(run: Run, region: str) -> None:
                         partial(client.put_metric_alarm, AlarmName=name, **want, **extra),
                     )
     except ClassroomError as error:
-        run.warn(f"When a guard fails, nobody gets a mail: {error}")
+        run.warn(f"No mail will be sent when a guard fails: {error}")
 
 
 def _topic(run: Run, region: str, topic: str) -> None:
@@ -91,16 +92,16 @@ def _topic(run: Run, region: str, topic: str) -> None:
     else:
         label = tags.as_list(tags.common(run.spec))
         run.do(f"{region}: create topic {name}", lambda: client.create_topic(Name=name, Tags=label))
-    if have.get(contact, PENDING) == PENDING:  # asked once more: the mail may have been lost
+    if have.get(contact, PENDING) == PENDING:  # SNS sends its question again
         ask = partial(client.subscribe, TopicArn=topic, Protocol="email", Endpoint=contact)
         if contact not in have:
-            run.do(f"{region}: ask {contact} whether it wants mails about guards", ask)
+            run.do(f"{region}: ask {contact} to confirm mails about guards", ask)
         elif not run.check:
             ask()
         if not run.check and _subscribers(run, topic, region).get(contact, PENDING) == PENDING:
             run.warn(_unconfirmed(contact, region))
     for address, arn in have.items():
-        if address != contact and arn != PENDING:  # what nobody confirms ends by itself
+        if address != contact and arn != PENDING:  # SNS drops an unconfirmed one itself
             run.do(
                 f"{region}: no more mails about guards to {address}",
                 partial(client.unsubscribe, SubscriptionArn=arn),
@@ -128,17 +129,17 @@ def _subscribers(run: Run, topic: str, region: str) -> dict[str, str]:
 def _unconfirmed(contact: str, region: str) -> str:
     return (
         f'{region}: AWS has sent {contact} a mail, "AWS Notification - Subscription Confirmation".'
-        " Until the link in it is followed, nobody is told when a guard fails. No mail? Look at"
-        " `contact` in class.yml, and run provision again: it asks once more."
+        " Follow the link in it; until then, no mail is sent when a guard fails. If it has not"
+        " arrived, check `contact` in class.yml and run provision, which sends it again."
     )
 
 
-def unheard(run: Run, region: str) -> list[str]:
-    """Return why a guard that fails in a region would tell nobody, or nothing."""
+def problems(run: Run, region: str) -> list[str]:
+    """Return why no mail would be sent if a guard in this region failed; [] if one would be."""
     topic = topic_arn(run.cloud, run.spec.name, region)
-    with doing("read who is told when a guard fails", region):
+    with doing("read who gets mails about guards that fail", region):
         if not exists(run.cloud, topic, region):
-            return [f"{region}: nobody is told when a guard fails: run provision again."]
+            return [f"{region}: no mail is set up for guards that fail: run provision again."]
         have = _subscribers(run, topic, region)
         missing = set(_alarms(run.spec, region, topic)) - set(read_alarms(run, region))
     out = []

@@ -150,7 +150,7 @@ def _usual(given: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def said(usual: Mapping[str, Any]) -> str:
+def _shown(usual: Mapping[str, Any]) -> str:
     """Return keys and values in a line."""
     return ", ".join(
         f"{key} {' '.join(value) if isinstance(value, list) else value}"
@@ -202,7 +202,7 @@ def init(folder: Path, file: str, now: dt.datetime, ask: Ask | None = None) -> d
         "changed": True,
         "lines": [
             *lines,
-            *([f"Not in {Path(file).name}, so as usual: {said(usual)}."] if usual else []),
+            *([f"Not in {Path(file).name}, so as usual: {_shown(usual)}."] if usual else []),
             *(
                 [
                     "The roster is empty: `python -m classroom roster --source EXPORT.csv` fills it"

@@ -1,6 +1,6 @@
 """The ledger: the machines that a class has had, and the regions where it may have some.
 
-A machine that lost its tag and a region that was disabled are in no listing; the ledger says where
+A machine without its tag and a region that was disabled are in no listing; the ledger says where
 to look for them. It is kept on this computer (out/<class>/ledger.json) and in the account, as
 parameters of Systems Manager in GLOBAL, so that every computer knows it:
 

@@ -25,7 +25,7 @@ from ..aws.cloud import (
 )
 from ..aws.problems import ClassroomError, explain
 from ..guards import failures
-from ..guards.standing import closed_regions
+from ..guards.drift import closed_regions
 from ..machines import reserve
 from ..spec import instance_types as machines_
 from ..spec import ledger, tags
@@ -192,8 +192,8 @@ def _instances(cloud: Cloud, name: str, region: str) -> list[Found]:
 
 
 def untagged(cloud: Cloud, name: str, region: str, ids: list[str]) -> list[Found]:
-    """Return which machines of the ledger live without the class's tag: whoever took it away, no
-    guard that chooses by it sees them."""
+    """Return the machines of the ledger that still exist but lack the class's tag, by which guards
+    find machines."""
     reservations = [
         r
         for i in range(0, len(ids), IDS_PER_FILTER)
@@ -217,10 +217,10 @@ def without_a_tag(f: Found, name: str) -> str:
     """Return a sentence about a machine of `untagged`, with what to do."""
     place = f"--region {f.region}"
     return (
-        f"machine {f.id} in {f.region} is {f.state} and has lost the tag {tags.CLASS}, by which the"
-        f" guards of class {name} choose: nothing stops it at night, nothing ends it. Give the tag"
-        f" back: aws ec2 create-tags {place} --resources {f.id} --tags"
-        f" Key={tags.CLASS},Value={name}; or end it: aws ec2 terminate-instances {place}"
+        f"machine {f.id} in {f.region} is {f.state}, and somebody has removed its tag {tags.CLASS}."
+        f" The guards of class {name} find machines by that tag, so they no longer stop or end this"
+        f" one. Put the tag back: aws ec2 create-tags {place} --resources {f.id} --tags"
+        f" Key={tags.CLASS},Value={name}; or end the machine: aws ec2 terminate-instances {place}"
         f" --instance-ids {f.id}"
     )
 
@@ -245,10 +245,14 @@ def _known(cloud: Cloud, name: str, known: ledger.Ledger, out: Sweep) -> ledger.
     return whole
 
 
-def machines(cloud: Cloud, name: str, regions: list[str] | None = None) -> list[Found]:
-    """Return the machines of a class in some regions, or all; a region that cannot be read gives
-    none, and teardown will say so."""
+def machines(
+    cloud: Cloud, name: str, regions: list[str] | None = None, blind: list[str] | None = None
+) -> list[Found]:
+    """Return the machines of a class in some regions, or all. For a region that cannot be read,
+    `blind` gets a line; without `blind`, the caller looks again and says so then."""
     found = each(lambda region: _instances(cloud, name, region), regions or cloud.regions())
+    if blind is not None:
+        blind += [f"{region} could not be read: {words_of(e)}" for region, _, e in found if e]
     return [f for _, listed, _ in found for f in listed or []]
 
 

@@ -94,6 +94,7 @@ class World:
     policy_seconds: float = 12.0
     metric_seconds: float = 180.0  # until CloudWatch has what Scheduler counted
     retry_refused: bool = False  # whether Scheduler tries again what a target refused for good
+    failing_functions: bool = False  # whatever functions do ends in an error
     busy_targets: int = 0  # that many invocations of schedules are throttled first
     rate_share: float = 1.0  # how much of the rates this account has left: others ask, too
     buckets: dict[tuple, tuple[float, float]] = field(default_factory=dict)  # tokens, since when

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import enum
+import functools
 import importlib
 import json
 import linecache
@@ -136,19 +137,22 @@ _LASTING = frozenset(("Index", "Mask", "Slice"))
 _ASKED = (TypeError, AttributeError, StopIteration)
 
 
+class _OperatorName:
+    """Stands for a function of NumPy that is no ufunc, such as np.max: an instruction looks up its
+    name. It may be any function, np.load too, so the judge never has the function itself."""
+
+    def __init__(self, name: str):
+        self.__name__ = self.nki_op = name
+
+    def __call__(self, *_: Any) -> Any:
+        raise TypeError(f"a kernel cannot call np.{self.__name__}")
+
+
+@functools.lru_cache(maxsize=256)  # instructions remember what an operator is
 def _numpy_function(name: str) -> Any:
-    """Return the operator that a function of NumPy names. Of what is no ufunc only the name arrives
-    (np.max, and np.load, too): the judge never calls it."""
+    """Return the ufunc of that name, or what stands for another function of NumPy."""
     found = getattr(np, name, None)
-    if isinstance(found, np.ufunc):
-        return found
-
-    def operator_by_name(*_: Any) -> Any:
-        raise TypeError(f"np.{name} is no function for a kernel to call")
-
-    operator_by_name.__name__ = name
-    operator_by_name.nki_op = name  # type: ignore[attr-defined]
-    return operator_by_name
+    return found if isinstance(found, np.ufunc) else _OperatorName(name)
 
 
 class Refused(Exception):

@@ -1,5 +1,5 @@
-"""What stands in the account against what class.yml says: a stale or mistyped file must not end a
-class, tighten its caps, or leave machines behind, without a question."""
+"""Drift: where the account and class.yml differ. A stale or mistyped file must not end a class,
+lower its caps or leave machines behind without a question."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def check(run: Run, known: Ledger, lived: set[str], confirmed: bool) -> None:
     if harm:
         by, at = known.settings.get("by"), known.settings.get("at")
         raise ClassroomError(
-            f"class.yml would take away from what stands: {'; '.join(map(str, harm))}"
+            f"class.yml asks for less than the account has: {'; '.join(map(str, harm))}"
             + (f". The account has it from {by}, {at} UTC" if by else "")
             + ". Nothing was done.",
             f"If class.yml is right, say so: {FLAG}. If not, correct it, or take the newer file.",
