@@ -244,7 +244,7 @@ def cost_tags(run: Run) -> tuple[bool | None, str]:
     if missing:
         return False, (
             f"Budgets are blind: the cost allocation tags {', '.join(missing)} are not active, so"
-            " every budget sees $0. Activate them under Billing > Cost allocation tags (they show"
-            " up there a day after the first machine)."
+            " those of the class and of students see $0. Activate them under Billing > Cost"
+            " allocation tags (they show up there a day after the first machine)."
         )
     return True, "budgets see the class's tags"
