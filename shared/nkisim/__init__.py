@@ -30,6 +30,7 @@ __all__ = [
     "keep_memory",
     "least_us",
     "profile",
+    "record",
     "refusals",
     "rows",
     "run",
@@ -44,6 +45,7 @@ install()
 _LAZY = {
     "simulate": "api",
     "run": "api",
+    "record": "api",
     "draw": "api",
     "check": "api",
     "rows": "api",

@@ -32,6 +32,18 @@ def run(kernel: Any, *args: Any, target: str | None = None, **kwargs: Any) -> Ru
     return launch(kernel, args, kwargs, target=target)
 
 
+def record(kernel: Any, *args: Any, target: str | None = None, **kwargs: Any) -> Run:
+    """Run a kernel without its arithmetic, each iteration of its loops, and return the record.
+
+    Args, raises: as for `run`, but for what the checks of a record or of values find. No value is
+    there for the kernel to see; one that reads numbers from memory is run again with values.
+    Returns: a Run whose outputs are None.
+    """
+    return launch(
+        kernel, args, kwargs, target=target, compute=False, every_iteration=True, checks=False
+    )
+
+
 def draw(
     kernel: Any, *args: Any, target: str | None = None, code: bool = True, **kwargs: Any
 ) -> Drawing:

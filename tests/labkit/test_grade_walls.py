@@ -108,15 +108,13 @@ for k in range(3):
 
 
 def test_errors_that_a_kernel_catches_do_not_tell_it_the_inputs(bench):
-    """An index that comes from data is said by the error: once, and then the kernel is over."""
+    """An index that comes from data is said by an error, but only once the kernel is over."""
     mine = bench(redteam.body(READ + "return out"))
     reply = mine.run(mine.graded.lab.case("transpose_128x128"), "trn2")
-    assert "caught this error and went on" in reply["error"]["text"]
-    mine = bench(redteam.body(READ + "raise ValueError(f'found {found[0, :3]}')"))
+    assert "out of bounds" in reply["error"]["text"]
+    mine = bench(redteam.body(READ + "raise ValueError(f'found {found}')"))
     case = mine.graded.lab.case("transpose_128x128")
-    second = make_inputs(case, 3)[0].view(np.int32)[0, 1]
-    said = mine.run(case, "trn2")["error"]["text"]
-    assert "out of bounds" in said and str(second) not in said
+    assert mine.run(case, "trn2")["error"]["text"].startswith("ValueError: found [[0 0 0")
 
 
 def test_questions_that_python_asks_may_be_answered_by_an_error(bench):

@@ -34,6 +34,7 @@ from ..run.compare import AnyArgmax
 from ..spec import Case, MustRaise
 from .facade import Facade
 from .plan import Graded, load_plan
+from .program import Program
 from .rpc_server import Overdue, Refused, Session, StudentError
 from .rules import as_dict, read_source
 from .sandbox import Student
@@ -97,6 +98,7 @@ class Bench:
         self.broken: dict[str, Any] | None = None  # why no case can run
         self.end = time.monotonic() + min(graded.plan.total_s, job.get("total_s") or math.inf)
         self.printed = ""
+        self.told = False  # the process has learnt something of the values of a case
         self.secret = False  # a hidden case has begun: nothing that it says is kept
         self.package = PACKAGE[dialect_of(job["kernels"])]
         self.refused: dict[str, list[dict[str, Any]]] = {}  # by kernel, of its source
@@ -133,9 +135,10 @@ class Bench:
         Hidden cases come last, in a process of their own: what one knows of them it cannot print or
         raise in a case whose words are shown.
         """
-        if case.name in self.graded.secret and not self.secret:
+        secret = case.name in self.graded.secret
+        if self.told or secret and not self.secret:
             self.stop()
-            self.secret = True
+        self.told, self.secret = False, secret or self.secret
         if self.broken is not None:
             return {"error": self.broken}
         if time.monotonic() > self.end:
@@ -186,32 +189,43 @@ class Bench:
         session.begin()  # an error that has ended the case before ends no other
         session.send(["kernel", case.kernel])
         answer = session.serve()
-        constants = dict(case.constants)
+        job = ["run", case.kernel, dict(case.constants)]
+        programs: list[Program] = []  # of each instance of the grid
+        played, ended = 0, False
 
-        def run_there(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            session.begin()
-            session.send(
-                ["run", case.kernel, constants, session.encode(args), session.encode(kwargs)]
-            )
-            return session.serve()
+        def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            nonlocal ended
+            self.told = self.told or ended  # it needs values, and is run again with them
+            try:
+                program, result = session.record(job, args, kwargs)
+            except Exception:
+                ended = True
+                programs.clear()
+                raise
+            programs.append(program)
+            return result
+
+        def play(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            nonlocal played
+            at, played = played % instances, played + 1
+            if any(program.asks_id for program in programs):  # whoever asks depends on it
+                ids = [language.program_id(axis) for axis in range(len(launched.grid))]
+                at = int(np.ravel_multi_index(ids, launched.grid))
+            return session.play(programs[at], args, kwargs)
 
         keywords = {**case.kwargs, **case.kernel_kwargs}
-        kernel = function_of(case.kernel, len(case.inputs), list(keywords), run_there)
-        launched = configured(session, self.package, kernel, answer)
+        named = case.kernel, len(case.inputs), list(keywords)
+        launched = configured(session, self.package, function_of(*named, record), answer)
         check_cores(launched)
+        instances = math.prod(launched.grid)
+        language = importlib.import_module(f"{self.package}.language")
         inputs = make_inputs(case, self.job["seed"])
+        nkisim.record(launched, *inputs, target=target, **keywords)
+        launched = configured(session, self.package, function_of(*named, play), answer)
         run = nkisim.profile(launched, *inputs, target=target, **keywords)
-
-        def repeat() -> Any:
-            other = nkisim.run(launched, *inputs, target=target, **keywords)
-            if (other.instructions, other.hbm_write_bytes) != (
-                run.instructions,
-                run.hbm_write_bytes,
-            ):
-                raise ValueError("the kernel asks for other instructions when it runs again")
-            return other.outputs
-
-        again = in_another_order(run, repeat)
+        again = in_another_order(
+            run, lambda: nkisim.run(launched, *inputs, target=target, **keywords).outputs
+        )
         us = float(run.latency_us)
         return {
             "profile": run,

@@ -27,6 +27,7 @@ import numpy as np
 from ..inputs import dtype_of
 from ..spec import SpecError
 from .facade import Facade
+from .program import MOST_BYTES, Call, Program, Request, loops_of
 from .sandbox_worker import METHODS
 
 LARGEST = 64 << 20  # bytes of a message
@@ -133,6 +134,7 @@ _OPERATORS |= {"enter": _enter, "exit": lambda context: context.__exit__(None, N
 _LOOPS, MOST_LOOPS = frozenset(("fori_loop", "while_loop", "dynamic_range")), 2000
 #: what outlives a launch: expressions of numbers, which no run has put anything into
 _LASTING = frozenset(("Index", "Mask", "Slice"))
+OTHERWISE = "the kernel asks for something else when it runs again"
 #: errors about how something is written, which Python's own protocols ask for (hasattr, __radd__)
 _ASKED = (TypeError, AttributeError, StopIteration)
 
@@ -196,7 +198,13 @@ class Session:
         self._errors: list[BaseException] = []
         self._over: tuple[Exception, Any] | None = None  # the error that has ended the run
         self._depth = self._loops = 0
-        self.requests = 0
+        program = Program(0)
+        self._into = program.requests  # where requests are recorded
+        self._during: Request | Program = program  # what the simulator is asked now
+        self._bytes_left = MOST_BYTES
+        self._plays = False  # a program is carried out, and no process is asked
+        self._called = 0  # of the calls that belong to what is carried out
+        self._reordered = 0  # loops that run in another order now, one within another
 
     def begin(self) -> None:
         """Drop the state of the previous run: its tensors are not valid in the next one, even if
@@ -205,6 +213,101 @@ class Session:
             k: handle for k, handle in self._handles.items() if type(handle).__name__ in _LASTING
         }
         self._errors, self._over, self._depth, self._loops = [], None, 0, 0
+        self._bytes_left = MOST_BYTES
+
+    # -- programs ----------------------------------------------------------------------------
+    def record(self, job: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Let the process run a kernel (`job`: what it is told) on tensors of a launch that
+        computes nothing; return the program that comes of it, and the result."""
+        self.begin()
+        program = self._during = Program(self._next)
+        self._into, self._plays = program.requests, False
+        self.send([*job, self.encode(args), self.encode(kwargs)])
+        program.result, result = self._served()
+        return program, result
+
+    def play(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Carry out a recorded program on other tensors, and return the result.
+
+        Where the simulator begins iterations in another order, each is carried out as it was
+        recorded. Raises what the simulator raises, and ValueError where that cannot be done.
+        """
+        self.begin()
+        last, self._next = self._next, program.first
+        self._plays, self._during, self._called, self._reordered = True, program, 0, 0
+        try:
+            self.encode(args)
+            self.encode(kwargs)
+            self._carry_out(program.requests)
+            self._called = 0
+            return self.decode(program.result)
+        finally:
+            self._next, self._during = last, program
+
+    def _carry_out(self, requests: list[Request]) -> None:
+        self._range(requests, loops_of(requests), 0, len(requests))
+
+    def _range(self, requests: list[Request], loops: Any, begin: int, end: int) -> None:
+        place = begin
+        while place < end:
+            bodies = loops.get(place)
+            if bodies is None or any(body.end > end for body in bodies.values()):
+                value = self._again(requests[place])
+                if type(value) is int and value != requests[place].answer:
+                    raise ValueError(
+                        "the kernel leaves a loop before its end, or goes through two at once: "
+                        "its iterations cannot run in another order"
+                    )
+                place += 1
+            else:
+                place = self._loop(requests, loops, place, bodies)
+
+    def _loop(self, requests: list[Request], loops: Any, place: int, bodies: Any) -> int:
+        """Carry out a loop; return the place after it."""
+        end, reordered = max(body.end for body in bodies.values()), False
+        try:
+            for expected in bodies:
+                index = self._again(requests[place])
+                if index != expected and not reordered:
+                    reordered = True
+                    self._reordered += 1
+                if index not in bodies:
+                    raise ValueError(OTHERWISE)
+                body = bodies[index]
+                self._range(requests, loops, body.begin + 1, body.end)
+                if self._reordered:
+                    for id in body.over:
+                        self._handles.pop(id, None)
+        finally:
+            self._reordered -= reordered
+        self._again(requests[end])
+        return end + 1
+
+    def _again(self, request: Request) -> Any:
+        """Carry out a recorded request; return its answer if that is an index of a loop."""
+        message = request.message
+        if not self._reordered:
+            self._drop(message)
+        outer = self._during, self._called
+        self._during, self._called, self._next = request, 0, request.first
+        try:
+            if message[0] == "enter":
+                self._inside(lambda: self._carry_out(request.requests))
+                return None
+            value = self._do(message[0], message)
+        except _ASKED as error:
+            if request.failed:
+                return None
+            if isinstance(error, StopIteration):
+                raise ValueError(OTHERWISE) from None
+            raise
+        finally:
+            self._during, self._called = outer
+        if request.failed:
+            raise ValueError(OTHERWISE)
+        self._next = request.made
+        self.encode(value)
+        return int(value) if type(request.answer) is int else None
 
     # -- bytes -------------------------------------------------------------------------------
     def send(self, value: Any) -> None:
@@ -239,10 +342,12 @@ class Session:
 
     def take(self) -> Any:
         """Return the next message; raise Refused if it is malformed, Overdue if none arrives."""
-        self.requests += 1
         (size,) = struct.unpack("<I", self._bytes(4))
         if size > LARGEST:
             raise Refused(f"a message of {size} bytes; {LARGEST} are allowed")
+        self._bytes_left -= size
+        if self._bytes_left < 0:
+            raise Refused(f"a kernel that asks for more than {MOST_BYTES} bytes of instructions")
         try:
             return json.loads(self._bytes(size))
         except (ValueError, RecursionError):
@@ -361,14 +466,32 @@ class Session:
     # -- requests ----------------------------------------------------------------------------
     def _call_back(self, number: int, args: tuple[Any, ...]) -> Any:
         """Call a function of the student's, such as one that chooses addresses."""
-        self.send(["callback", [number, self.encode(tuple(args))]])
-        while True:
-            message = self._message(self.take())
+        if self._plays:
+            call = self._next_call()
+            self._next = call.first
+            self.encode(tuple(args))
+            self._carry_out(call.requests)
+        else:
+            call = Call(self._next)
+            self._during.calls.append(call)
+            into, self._into = self._into, call.requests
+            self.send(["callback", [number, self.encode(tuple(args))]])
+            while (message := self._message(self.take()))[0] not in ("result", "wrong"):
+                self._answer(message)  # it asks something itself
+            self._into = into
             if message[0] == "result":
-                return self.decode(message[1])
-            if message[0] == "wrong":
-                raise ValueError(str(message[1])[:200])
-            self._answer(message)  # it asks something itself
+                call.result = message[1]
+            else:
+                call.wrong = str(message[1])[:200]
+        if call.wrong is not None:
+            raise ValueError(call.wrong)
+        return self.decode(call.result)
+
+    def _next_call(self) -> Call:
+        if self._called >= len(self._during.calls):
+            raise ValueError(OTHERWISE)
+        self._called += 1
+        return self._during.calls[self._called - 1]
 
     @staticmethod
     def _message(message: Any) -> list[Any]:
@@ -382,12 +505,18 @@ class Session:
         Raises what the simulator raised if the kernel let it pass, StudentError for an error of
         the kernel's own, Refused and Overdue.
         """
+        return self._served()[1]
+
+    def _served(self) -> tuple[Any, Any]:
+        """Return what the student's process says when it is done, as it is said and decoded."""
         while True:
             message = self._message(self.take())
             if message[0] == "done":
                 self._drop(message)
                 if self._over is not None:
                     error, where = self._over
+                    if type(error).__name__ == "NeedsValues":  # no error: it runs again
+                        raise error
                     raise StudentError(
                         "RuntimeError",
                         "the kernel caught this error and went on; "
@@ -396,7 +525,7 @@ class Session:
                     )
                 if len(message) < 4:
                     raise Refused("a message that is no request")
-                return self.decode(message[3])
+                return message[3], self.decode(message[3])
             if message[0] == "raised":
                 self._raise(message)
             self._answer(message)
@@ -424,20 +553,37 @@ class Session:
         if self._over is not None:
             self.send(["error", self._error(self._over[0])])
             return
+        request = self._keep(message)
+        outer, self._during = self._during, request
         if what == "enter":
-            self._nested()
+            self._nested(request)
+            self._during = outer
             return
         try:
-            value = ["value", self.encode(self._do(what, message))]
+            result = self._do(what, message)
+            request.made = self._next
+            value = ["value", self.encode(result)]
+            if request.advances is not None:
+                request.answer = value[1]
         except (Refused, Overdue):
             raise
         except Exception as error:
-            # What goes wrong may depend on values ("index 57 is out of bounds"): a kernel that
-            # could ask for it without limit could read them.
+            request.failed = True
+            # Of a kernel that runs with values, what goes wrong may depend on them ("index 57 is
+            # out of bounds"): one that could ask for it without limit could read them.
             if not isinstance(error, _ASKED):
                 self._over = error.with_traceback(None), message[1]
             value = ["error", self._error(error)]
+        self._during = outer
         self.send(value)
+
+    def _keep(self, message: list[Any]) -> Request:
+        """Record a request."""
+        dropped = message[2] if len(message) > 2 and isinstance(message[2], list) else []
+        request = Request(message, self._next)
+        request.message[2:3] = [[id for id in dropped if type(id) is int]]
+        self._into.append(request)
+        return request
 
     def _error(self, error: Exception) -> list[Any]:
         if isinstance(error, StopIteration):
@@ -447,11 +593,8 @@ class Session:
         name = type(error).__name__
         return [name if name.isidentifier() else "Error", str(error)[:2000], len(self._errors) - 1]
 
-    def _nested(self) -> None:
+    def _nested(self, request: Request) -> None:
         """Run a kernel that is called by a kernel: serve until it returns."""
-        nki = importlib.import_module(self.package)
-        if self._depth >= DEEPEST:
-            raise Refused(f"kernels call kernels more than {DEEPEST} deep")
 
         def inner() -> None:
             self.send(["value", None])
@@ -464,12 +607,20 @@ class Session:
                     raise Refused("a kernel that ends inside of another")
                 self._answer(message)
 
+        into, self._into = self._into, request.requests
+        self._inside(inner)
+        self._into = into
+        self.send(["value", None])
+
+    def _inside(self, kernel: Callable[[], None]) -> None:
+        """Call a kernel from a kernel."""
+        if self._depth >= DEEPEST:
+            raise Refused(f"kernels call kernels more than {DEEPEST} deep")
         self._depth += 1
         try:
-            nki.jit(inner)()
+            importlib.import_module(self.package).jit(kernel)()
         finally:
             self._depth -= 1
-        self.send(["value", None])
 
     def _place(self, where: Any) -> tuple[str, int, str] | None:
         """Return (file, line, function) if it is one of the student's, else None."""

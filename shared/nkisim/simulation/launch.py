@@ -334,13 +334,15 @@ def launch(
     target: str | None = None,
     compute: bool = True,
     every_iteration: bool = False,
+    checks: bool = True,
     tile_values: TileValues | None = None,
 ) -> Run:
     """Run a kernel on the simulated NeuronCore and return what it produced.
 
     `compute=False` leaves out the arithmetic. Loops whose iterations all follow from the first one
     are recorded without executing them (nkisim/loops), which changes nothing in the record; with
-    `every_iteration` they are executed. `tile_values` looks at what each instruction writes.
+    `every_iteration` they are executed. Without `checks` nothing is looked for but what ends a
+    call of NKI. `tile_values` looks at what each instruction writes.
     Raises NkiError when a rule is broken; IndexError for a run-time index outside of a tensor.
     """
     while isinstance(kernel, functools.partial):
@@ -350,10 +352,17 @@ def launch(
     try:
         with pages.busy():
             return _launch(
-                as_kernel(kernel), args, kwargs, target, compute, every_iteration, tile_values
+                as_kernel(kernel),
+                args,
+                kwargs,
+                target,
+                compute,
+                every_iteration,
+                checks,
+                tile_values,
             )
     except NeedsValues:  # a loop whose bound the kernel computes
-        run = launch(kernel, *copy.deepcopy((args, kwargs)), target=target)
+        run = launch(kernel, *copy.deepcopy((args, kwargs)), target=target, checks=checks)
         run.outputs = None
         return run
     except Exception as exc:
@@ -370,6 +379,7 @@ def _launch(
     target: str | None,
     compute: bool,
     every_iteration: bool,
+    checks: bool,
     tile_values: TileValues | None,
 ) -> Run:
     kernel = kernel.launched()
@@ -377,7 +387,7 @@ def _launch(
     banner.announce(core.name, kernel.chosen(target)[1])
     settings = Settings(
         compute,
-        checks=strictness != strict.OFF,
+        checks=checks and strictness != strict.OFF,
         skip_middle_end="skip_middle_end_transformations" in kernel.nki_options,
         every_iteration=every_iteration,
         shuffle=shuffle_seed() if compute else None,
