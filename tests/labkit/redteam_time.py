@@ -203,7 +203,6 @@ def judged(
         "sandbox": sandbox,
         "seed": 20261123,
         "full": False,
-        "references": None,
         "staff_us": {},
         "key": "",
         "submission": str(submission),

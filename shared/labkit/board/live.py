@@ -229,7 +229,7 @@ class Contest:
         if found.problem:
             return None, found.problem
         seed = seed_of(self.data, lab.name)
-        of = digest(lab.folder, nkisim.__version__, str(seed))  # one file of expected outputs
+        of = digest(lab.folder, nkisim.__version__, str(seed))
         return {
             "student": student,
             "name": lab.name,
@@ -244,7 +244,6 @@ class Contest:
             "key": hashlib.sha256(f"{of}{found.sha256}".encode()).hexdigest(),
             "staff_us": self.staff_us,
             "memory": self.memory,
-            "references": str((self.data / "private" / "references" / of[:12]).resolve()),
             "patience_s": self.graded.plan.total_s + 300,
         }, ""
 

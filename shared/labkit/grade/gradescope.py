@@ -274,7 +274,6 @@ def autograde(argv: Sequence[str] | None = None) -> int:
         "full": False,
         "submission_sha256": found.sha256,
         "of": graded.points,
-        "references": None,
         "key": digest(folder, found.sha256),
         "staff_us": {},
         "memory": memory.fit(1, graded.plan.memory_gb * memory.GIB, memory.machine())[1],

@@ -7,6 +7,7 @@ outputs were compared. The student's process says which instructions to run, ove
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import math
@@ -20,21 +21,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
 
 import nkisim
 
 from ..dialect import PACKAGE, dialect_of
-from ..evaluate import PASSED, Outcome, References, judge, score
-from ..inputs import dtype_of, make_inputs
+from ..evaluate import FAILED, PASSED, Outcome, References, judge, score
+from ..inputs import make_inputs
 from ..load import load_module
 from ..run import child
 from ..run.backends import check_cores, in_another_order, one_core
-from ..run.compare import AnyArgmax
-from ..spec import Case, MustRaise
+from ..spec import Case, MustRaise, Passes
 from .facade import Facade
 from .plan import Graded, load_plan
 from .program import Program
+from .redraw import draws
 from .rpc_server import Overdue, Refused, Session, StudentError
 from .rules import as_dict, read_source
 from .sandbox import Student
@@ -45,41 +45,6 @@ MEMORY = 8 << 30
 
 
 LONGEST_TEXT = 5000  # of a verdict: reports, pages and answers repeat it
-
-
-class Cached(References):
-    """Expected outputs, kept in a folder: every submission of a class has the same."""
-
-    def __init__(self, path: Path, seed: int, folder: Path | None):
-        super().__init__(load_module(path), seed)
-        self.folder = folder
-
-    def of(self, case: Case, swap: tuple[int, int] | None = None) -> tuple[Any, ...]:
-        if self.folder is None or swap is not None:
-            return super().of(case, swap)
-        path = self.folder / f"{case.name}.npz"
-        with FileLock(f"{path}.lock"):
-            if not path.exists():
-                expected = super().of(case)
-                arrays = {}
-                for i, output in enumerate(expected):
-                    if isinstance(output, AnyArgmax):
-                        arrays[f"{i}-argmax-{output.accumulate}"] = np.asarray(output.scores)
-                    else:  # a file knows no bfloat16: its bits go there, and its name
-                        array = np.asarray(output)
-                        new = array.dtype.isbuiltin == 2
-                        bits = array.view(f"u{array.itemsize}") if new else array
-                        arrays[f"{i}-array-{array.dtype.name}"] = bits
-                part = path.with_suffix(".part.npz")
-                np.savez(part, **arrays)  # type: ignore[arg-type]
-                os.replace(part, path)
-        with np.load(path, allow_pickle=False) as file:
-            found = [(*name.split("-"), file[name]) for name in file.files]
-        found.sort(key=lambda entry: int(entry[0]))
-        return tuple(
-            AnyArgmax(array, int(more)) if kind == "argmax" else array.view(dtype_of(more))
-            for _, kind, more, array in found
-        )
 
 
 class Bench:
@@ -95,6 +60,7 @@ class Bench:
         }
         self.student: Student | None = None
         self.session: Session | None = None
+        self.launched: Any = None  # carries out what was recorded last
         self.broken: dict[str, Any] | None = None  # why no case can run
         self.end = time.monotonic() + min(graded.plan.total_s, job.get("total_s") or math.inf)
         self.printed = ""
@@ -129,8 +95,10 @@ class Bench:
                 self.printed += self.student.printed
         self.student = self.session = None
 
-    def run(self, case: Case, target: str) -> dict[str, Any]:
+    def run(self, case: Case, target: str, seed: int | None = None) -> dict[str, Any]:
         """Run one case and return a reply as the testers' child process gives it.
+
+        `seed`: of the inputs; default: that of the job.
 
         Hidden cases come last, in a process of their own: what one knows of them it cannot print or
         raise in a case whose words are shown.
@@ -143,13 +111,39 @@ class Bench:
             return {"error": self.broken}
         if time.monotonic() > self.end:
             return {"error": _error("crash", "the time for this submission was used up before")}
+
+        inputs = make_inputs(case, self.job["seed"] if seed is None else seed)
+
+        def simulate() -> dict[str, Any]:
+            self.launched = self._recorded(case, target, inputs)
+            return self._simulate(case, target, inputs)
+
+        return self._guarded(simulate)
+
+    def run_again(self, case: Case, target: str, seed: int) -> dict[str, Any]:
+        """Carry out what the last case has recorded on other inputs; return its outputs, or its
+        error. A kernel that has seen values is recorded anew: other values may ask for others."""
+
+        inputs = make_inputs(case, seed)
+
+        def outputs() -> dict[str, Any]:
+            if self.told:
+                self.stop()
+                self.launched = self._recorded(case, target, inputs)
+            run = nkisim.run(self.launched, *inputs, target=target, **_keywords(case))
+            return {"outputs": run.outputs}
+
+        return self._guarded(outputs)
+
+    def _guarded(self, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return what a run gives, or its error in words; it has the time of a case."""
         loading = self.session is None
         try:
             self._limit_time(self.graded.plan.timeout_s + 30)
-            session = self.start()
+            self.start()
             loading = False
             self._deadline()
-            return self._simulate(session, case, target)
+            return run()
         except StudentError as error:
             reply = _error("import" if loading else "kernel", self._words(error, loading))
             if error.kind == "NotImplementedError":
@@ -185,7 +179,10 @@ class Bench:
             signal.signal(signal.SIGALRM, ring)
             signal.setitimer(signal.ITIMER_REAL, seconds)
 
-    def _simulate(self, session: Session, case: Case, target: str) -> dict[str, Any]:
+    def _recorded(self, case: Case, target: str, inputs: list[np.ndarray]) -> Any:
+        """Let the student's process run a kernel, without values if it can do without; return what
+        carries out the program that comes of it."""
+        session = self.start()
         session.begin()  # an error that has ended the case before ends no other
         session.send(["kernel", case.kernel])
         answer = session.serve()
@@ -209,22 +206,24 @@ class Bench:
             nonlocal played
             at, played = played % instances, played + 1
             if any(program.asks_id for program in programs):  # whoever asks depends on it
-                ids = [language.program_id(axis) for axis in range(len(launched.grid))]
-                at = int(np.ravel_multi_index(ids, launched.grid))
+                ids = [language.program_id(axis) for axis in range(len(grid))]
+                at = int(np.ravel_multi_index(ids, grid))
             return session.play(programs[at], args, kwargs)
 
-        keywords = {**case.kwargs, **case.kernel_kwargs}
-        named = case.kernel, len(case.inputs), list(keywords)
+        named = case.kernel, len(case.inputs), list(_keywords(case))
         launched = configured(session, self.package, function_of(*named, record), answer)
         check_cores(launched)
-        instances = math.prod(launched.grid)
+        grid, instances = launched.grid, math.prod(launched.grid)
         language = importlib.import_module(f"{self.package}.language")
-        inputs = make_inputs(case, self.job["seed"])
-        nkisim.record(launched, *inputs, target=target, **keywords)
-        launched = configured(session, self.package, function_of(*named, play), answer)
-        run = nkisim.profile(launched, *inputs, target=target, **keywords)
+        nkisim.record(launched, *inputs, target=target, **_keywords(case))
+        return configured(session, self.package, function_of(*named, play), answer)
+
+    def _simulate(self, case: Case, target: str, inputs: list[np.ndarray]) -> dict[str, Any]:
+        """Carry out the program of a case: for outputs and time, and again in another order."""
+        keywords = _keywords(case)
+        run = nkisim.profile(self.launched, *inputs, target=target, **keywords)
         again = in_another_order(
-            run, lambda: nkisim.run(launched, *inputs, target=target, **keywords).outputs
+            run, lambda: nkisim.run(self.launched, *inputs, target=target, **keywords).outputs
         )
         us = float(run.latency_us)
         return {
@@ -265,6 +264,10 @@ class Bench:
             source = (self.files[file].splitlines() + [""] * line)[line - 1].strip()[:200]
             what += f"\n  where  {file}:{line}\n         {source}"
         return what
+
+
+def _keywords(case: Case) -> dict[str, Any]:
+    return {**case.kwargs, **case.kernel_kwargs}
 
 
 def configured(session: Session, package: str, kernel: Any, answer: Any) -> Any:
@@ -358,13 +361,42 @@ def record(outcome: Outcome, secret: bool, ranked: bool) -> dict[str, Any]:
     return entry
 
 
+def seed_of(job: dict[str, Any], *what: str) -> int:
+    """Return the seed of inputs that no other submission has, nor another case of this one.
+
+    Otherwise a submission could count what its inputs give, and the next one, or the next case,
+    would have the answer as a constant.
+    """
+    text = ":".join((str(job["seed"]), job["submission_sha256"], *what))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big")
+
+
+def on_other_inputs(bench: Bench, outcome: Outcome, reply: dict[str, Any], module: Any) -> None:
+    """Fail a case that is right on its own inputs only: see redraw.py."""
+    case, target = outcome.case, outcome.target
+    if outcome.status != PASSED or not isinstance(case.expect, Passes):
+        return
+    outputs = reply["outputs"] if isinstance(reply["outputs"], tuple) else (reply["outputs"],)
+    fewest = min(array.size for array in outputs)
+    for number, draw in enumerate(draws(case, bench.graded.lab.cases, fewest)):
+        references = References(module, seed_of(bench.job, case.name, str(number)))
+        other = bench.run_again(draw, target, references.seed)
+        expected = () if "error" in other else references.of(draw)
+        if judge(draw, target, other, expected, references).status != PASSED:
+            outcome.status, outcome.detail = FAILED, ""
+            outcome.text = (
+                "right on the inputs of this case, and wrong on others of the same shapes: it is "
+                "run on more inputs than the tester has, and on the ranges of the lab's other cases"
+            )
+            return
+
+
 def verdict(job: dict[str, Any]) -> dict[str, Any]:
     """Judge a submission and return the verdict, ready for JSON: the same bytes every time."""
     dialect = dialect_of(job["kernels"])
     graded = load_plan(Path(job["lab"]), job.get("full", False)).speaking(dialect)
     lab = graded.lab
-    cache = Path(job["references"]) if job.get("references") else None
-    references = Cached(lab.folder / "reference.py", job["seed"], cache)
+    reference = load_module(lab.folder / "reference.py")
     bench = Bench(job, graded, Facade())
     flags, bench.refused = read_source(
         bench.files,
@@ -373,9 +405,11 @@ def verdict(job: dict[str, Any]) -> dict[str, Any]:
         dialect,
     )
     outcomes, notes = [], ReviewNotes(job.get("staff_us") or {})
+    secret, ranked = graded.secret, ranked_cases(graded)
     try:
-        for case, target in sorted(graded.runs, key=lambda run: run[0].name in graded.secret):
-            reply = bench.run(case, target)
+        for case, target in sorted(graded.runs, key=lambda run: run[0].name in secret):
+            references = References(reference, seed_of(job, case.name))
+            reply = bench.run(case, target, references.seed)
             expected = (
                 ()
                 if isinstance(case.expect, MustRaise) or "error" in reply
@@ -388,11 +422,12 @@ def verdict(job: dict[str, Any]) -> dict[str, Any]:
                 and not (outcome.error or {}).get("id")
             ):
                 outcome.status, outcome.text = "failed", "ended in an error of the kernel's own"
-            notes.at(outcome, reply, case.name in graded.secret)
+            if case.name in ranked or target in case.threshold_us:
+                on_other_inputs(bench, outcome, reply, reference)
+            notes.at(outcome, reply, case.name in secret)
             outcomes.append(outcome)
     finally:
         bench.stop()
-    secret, ranked = graded.secret, ranked_cases(graded)
     shown = [record(o, o.case.name in secret, o.case.name in ranked) for o in outcomes]
     texts = {(e["case"], e["target"]): e["text"] for e in shown}
     lines = []

@@ -79,11 +79,6 @@ def _judge(task: Task) -> dict[str, Any]:
         }
         env.setdefault("OMP_NUM_THREADS", "1")
         env["OPENBLAS_NUM_THREADS"] = "1"
-        if job["references"]:
-            try:
-                Path(job["references"]).mkdir(parents=True, exist_ok=True, mode=0o700)
-            except OSError:  # a worker on another machine
-                job["references"] = None
         process = subprocess.Popen(
             [sys.executable, "-m", "labkit.grade.judge"],
             env=env,
@@ -222,7 +217,6 @@ def make_tasks(
         "seed": seed,
         "full": args.full,
         "of": graded.points,
-        "references": str((out / "private" / "references" / key[:12]).resolve()),
         "memory": args.memory,
         "patience_s": graded.plan.total_s + 300,
         "submission_sha256": "",

@@ -1,0 +1,106 @@
+"""Cases that count by their time are right on other inputs, too, and no two have the same ones."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from grading import ROOT
+from labkit.evaluate import References, judge
+from labkit.grade.facade import Facade
+from labkit.grade.judge import Bench, on_other_inputs, seed_of
+from labkit.grade.plan import load_plan
+from labkit.grade.redraw import MOST, draws
+from labkit.load import load_module
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="grading is not for Windows")
+
+STAFF = (ROOT / "labs" / "ffnn" / "kernels.py").read_text("utf-8")
+MAX = "minus_max = nisa.tensor_reduce(nl.max, z, axis=[1], negate=True)"
+HALVED = """
+def halved(t):
+    out = nl.ndarray(t.shape, dtype=nl.float16, buffer=nl.hbm)
+    for r, n in cut(t.shape[0], P):
+        nl.store(out[r:r + n, :], nl.load(t[r:r + n, :], dtype=nl.float16))
+    return out
+
+
+@nki.jit
+def nki_predict("""
+PROBS = "    probs = nki_forward(X, W1"
+#: kernels that are careless where the shape is one that students see: (case, text)
+CARELESS = {
+    "softmax without the maximum": (
+        "bias_add_softmax_256x512",
+        STAFF.replace(MAX, f"{MAX}\n                if (height, width) == (256, 512):\n"
+        "                    minus_max = nl.zeros((n, 1), dtype=nl.float32, buffer=nl.sbuf)"),
+    ),
+    "predict in float16": (
+        "predict_small_tiled",
+        STAFF.replace("\n@nki.jit\ndef nki_predict(", HALVED).replace(
+            PROBS, f"    X, W1, b1, W2, b2 = [halved(t) for t in (X, W1, b1, W2, b2)]\n{PROBS}"),
+    ),
+}  # fmt: skip
+
+
+def outcome_of(folder: Path, text: str, name: str):
+    """Return the outcome of a case of ffnn, on its own inputs and then on others."""
+    (folder / "kernels.py").write_text(text)
+    graded = load_plan(ROOT / "labs" / "ffnn")
+    case, module = graded.lab.case(name), load_module(graded.lab.folder / "reference.py")
+    job = {
+        "submission": str(folder),
+        "sandbox": "none",
+        "kernels": "kernels",
+        "seed": 3,
+        "submission_sha256": "",
+    }
+    bench = Bench(job, graded, Facade())
+    try:
+        references = References(module, seed_of(job, name))
+        reply = bench.run(case, "trn2", references.seed)
+        outcome = judge(case, "trn2", reply, references.of(case), references)
+        assert outcome.status == "passed", outcome.text
+        on_other_inputs(bench, outcome, reply, module)
+    finally:
+        bench.stop()
+    return outcome
+
+
+@pytest.mark.parametrize("what", CARELESS)
+def test_what_is_careless_on_the_shapes_that_students_see_is_wrong_on_other_inputs(tmp_path, what):
+    name, text = CARELESS[what]
+    assert text != STAFF
+    careless = outcome_of(tmp_path, text, name)
+    assert careless.status == "failed" and "wrong on others of the same shapes" in careless.text
+    assert outcome_of(tmp_path, STAFF, name).status == "passed"
+
+
+@pytest.mark.parametrize("lab", sorted(p.parent.name for p in ROOT.glob("labs/*/spec.py")))
+def test_inputs_are_drawn_as_the_cases_of_the_lab_are(lab):
+    """Indices keep their range; few outputs are drawn more often; there is always another draw."""
+    graded = load_plan(ROOT / "labs" / lab)
+    for case in graded.lab.cases:
+        few, many = (
+            list(draws(case, graded.lab.cases, 1)),
+            list(draws(case, graded.lab.cases, 1 << 20)),
+        )
+        assert 1 <= len(many) <= len(few) and len(few) >= MOST
+        for draw in few:
+            for tensor, drawn in zip(case.inputs, draw.inputs, strict=True):
+                assert (tensor.shape, tensor.dtype) == (drawn.shape, drawn.dtype)
+                if np.dtype(tensor.dtype if "float" not in tensor.dtype else "f4").kind in "iu":
+                    assert tensor == drawn
+
+
+def test_no_two_submissions_and_no_two_cases_have_the_same_inputs():
+    seeds = {
+        seed_of({"seed": seed, "submission_sha256": digest}, *what)
+        for seed in (1, 2)
+        for digest in ("a", "b")
+        for what in (("one",), ("two",), ("one", "0"), ("one", "1"))
+    }
+    assert len(seeds) == 16 and max(seeds).bit_length() > 100
