@@ -501,9 +501,14 @@ def test_a_benchmark_of_this_repository_with_host_cluster(lab: Lab, tmp_path: Pa
     assert "Latencies are predicted by nkisim, not measured" in done.stdout
     results = json.loads((course / "results/results.json").read_text())
     assert results and "transpose_128x128" in json.dumps(results), "they came home"
-    told = lab.head.ssh("sudo sacct -X -n -P -u bea --format=JobName,Partition,Account,State")
-    (mine,) = [line.split("|")[1:] for line in told.splitlines() if line.startswith("labkit-")]
-    assert mine == ["batch", "students", "COMPLETED"], told
+
+    def told() -> list[str]:
+        words = "sudo sacct -X -n -P -u bea --format=JobName,Partition,Account,State"
+        return [line for line in lab.head.ssh(words).splitlines() if line.startswith("labkit-")]
+
+    lab.until(lambda: bool(told()) and "RUNNING" not in told()[0])  # accounting comes later
+    (mine,) = told()
+    assert mine.split("|")[1:] == ["batch", "students", "COMPLETED"], mine
 
 
 def test_who_leaves_the_roster_leaves_the_cluster_and_the_work_is_saved(lab: Lab) -> None:

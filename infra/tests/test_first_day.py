@@ -87,11 +87,13 @@ def test_it_makes_no_difference_whether_scheduler_tries_denials_again(
 def test_a_throttled_guard_is_tried_again_by_scheduler(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
+    begin = cloud.post("now")["at"]
     classroom("provision", folder.file)
     until = {"start": "2026-11-21T00:00:00+00:00", "end": "2026-12-21T00:00:00+00:00"}
     for machine in cloud.running():
         cloud.post("busy", instance=machine, **until)
-    cloud.post("advance", seconds=16 * 3600 + 29 * 60)  # a minute before 23:30 in New York
+    night = begin + 16 * 3600 + 29 * 60  # a minute before 23:30 in New York
+    cloud.post("advance", seconds=night - cloud.post("now")["at"])
     cloud.post("set", busy_targets=2)
     cloud.post("advance", seconds=10 * 60)
     nightly = [e for e in cloud.post("events") if e.get("name") == "nightly"]
