@@ -297,6 +297,7 @@ def _judge_outputs(
             "accumulate": case.accumulate,
             "roundings": case.roundings,
             "functions": case.functions,
+            "added": case.added,
             "dtype": None
             if isinstance(wanted, AnyArgmax)
             else dtype_of(case.dtype_of_output(place)),

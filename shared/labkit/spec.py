@@ -99,8 +99,9 @@ class Case:
     `kwargs` go to kernel and reference, `kernel_kwargs` to the kernel alone, and `constants`
     replace module-level names of kernels.py for this run. `reference` names a function of
     reference.py. `accumulate` is the length of the longest sum behind one output element (0: the
-    values are only moved), `roundings` how often a value is rounded to the output dtype, and
-    `functions` what the chip computes with an error of its own ("exp", "sigmoid", "matmul");
+    values are only moved), `roundings` how often a value is rounded to the output dtype, `added`
+    the largest number that is added between two of these, and `functions` what the chip computes
+    with an error of its own ("exp", "sigmoid", "matmul");
     together they determine the tolerance (`labkit.tolerance`). Outputs must have `output_dtype`
     (default: that of the first input; a tuple has one for each output). `hw_options` go to
     `nki.baremetal` on the chip. `fleets` are the named groups of cases that it belongs to.
@@ -122,6 +123,7 @@ class Case:
     constants: Mapping[str, Any] = field(default_factory=dict)
     accumulate: int = 1
     roundings: int = 1
+    added: float = 0.0
     functions: tuple[str, ...] = ()
     output_dtype: str | tuple[str, ...] | None = None
     expect: Expect = Passes()

@@ -9,14 +9,16 @@ negligible and only the kernel's roundings remain:
   large as the *typical* element of the output, not as the element at hand; so this part is
   absolute, in units of the root mean square R of the expected output.
 * **Rounding to the output dtype** (unit roundoff u: 2^-24 fp32, 2^-11 fp16, 2^-8 bf16), once
-  for each time the value is stored in it. This part is relative to the element.
+  for each time the value is stored in it. This part is relative to the element. Where a number of
+  up to B is added afterwards, as a bias is to a sum, what was rounded may be larger by B.
 
 * **Functions.** The chip computes activation functions from tables, and products of float32 in
   several passes. Each that an output goes through adds up to E of R, as published for chips
   (ERRORS), and of the element where that is larger; a case names them.
 
     |actual - expected|  <=  (S * u32 * sqrt(K) + 2 * sum of E) * R
-                             +  (2 * roundings * u + sum of E) * |expected|  +  tiny
+                             +  (2 * roundings * u + sum of E) * |expected|
+                             +  2 * (roundings - 1) * u * B  +  tiny
 
 S = 8: among the 10^8 elements of the largest case a Gaussian error passes 6 sigma about once in
 five runs, and 8 sigma in none. The factor 2 leaves room for a rounding that lands on the wrong
@@ -97,18 +99,21 @@ def tolerance(
     expected: np.ndarray,
     roundings: int = 1,
     functions: Sequence[str] = (),
+    added: float = 0.0,
 ) -> Tolerance:
     """Return the tolerance for an output of `dtype` that sums `accumulate` terms (see above).
 
-    `functions`: those of ERRORS that an element goes through.
+    `functions`: those of ERRORS that an element goes through. `added`: B.
     """
     dtype = np.dtype(dtype)
     if accumulate == 0 or not is_float(dtype):
         return Tolerance(0.0, 0.0)
     more = sum(ERRORS[f] for f in functions)
     share = SAFETY * U_ACCUMULATE * math.sqrt(accumulate) + 2 * more
+    rounding = 2 * unit_roundoff(dtype)
     return Tolerance(
-        rtol=2 * roundings * unit_roundoff(dtype) + more, atol=share * _rms(expected) + _tiny(dtype)
+        rtol=roundings * rounding + more,
+        atol=share * _rms(expected) + (roundings - 1) * rounding * added + _tiny(dtype),
     )
 
 

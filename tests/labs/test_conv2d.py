@@ -293,3 +293,41 @@ def test_a_row_that_no_bank_holds_belongs_to_the_section_that_runs_it():
     handout = (LAB.folder / "README.md").read_text("utf-8")
     section = handout.partition("odd_width1300")[0].rpartition("\n## ")[2].splitlines()[0]
     assert steps["odd_width1300"].section == section
+
+
+SMALL_16 = [
+    c.name
+    for c in LAB.cases
+    if c.inputs[0].dtype != "float32" and c.flops < 1e9  # what a reference computes in a second
+]
+
+
+@pytest.mark.parametrize("name", SMALL_16)
+def test_a_sum_in_16_bits_may_be_stored_before_the_bias_is_added(name):
+    """Two roundings are right, whatever the seed; in fewer bits, or without the bias, it is not."""
+    case = LAB.case(name)
+    dtype = dtype_of(case.inputs[0].dtype)
+    options = {k: getattr(case, k) for k in ("accumulate", "roundings", "functions", "added")}
+    for seed in range(10):
+        X, W, bias = make_inputs(case, seed)
+        exact = REFERENCE.conv2d_exact(X, W, bias, **case.kwargs)
+        # a pool and the bias change places: it is the same for all that a window has
+        sums = REFERENCE.conv2d_exact(X, W, np.zeros_like(bias), **case.kwargs)
+        wide = bias.astype(np.float64)[:, None, None]
+        for stored, right in (
+            (sums.astype(dtype), True),
+            (sums.astype(dtype_of("float8_e4m3")), False),
+            (sums.astype(dtype) - wide, False),
+        ):
+            verdict = compare(exact, (stored.astype(np.float64) + wide).astype(dtype), **options)
+            assert verdict.ok is right, (seed, verdict.text)
+
+
+def test_a_floor_in_float32_leaves_room_for_winograd():
+    spec = load_module(FOLDER / "spec.py", "conv2d_spec")
+    for size, share in ((1, 1), (3, 1 / 4), (5, 9 / 25), (7, 1)):
+        assert spec.winograd_share(size) == pytest.approx(share)
+        wide, half = (
+            spec.conv_case("", 1, 128, 128, size, 16, 16, d) for d in ("float32", "float16")
+        )
+        assert wide.flops == pytest.approx(share * half.flops)

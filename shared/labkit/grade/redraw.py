@@ -41,6 +41,7 @@ def draws(case: Case, cases: Iterable[Case], elements: int) -> Iterator[Case]:
                 # sums of other values have other errors, at most as in so many terms
                 accumulate=case.accumulate * max(1, other.accumulate),
                 roundings=max(case.roundings, other.roundings),
+                added=max(case.added, other.added),
                 functions=(*case.functions, *other.functions),
             )
 

@@ -235,6 +235,7 @@ def verify_case(
                     theirs,
                     accumulate=case.accumulate,
                     roundings=case.roundings + 1,
+                    added=case.added,
                 )
                 if not result.ok:
                     row.disagree.append(f"{backends[0]} and {backend}: {result.text}")

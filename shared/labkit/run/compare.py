@@ -116,9 +116,10 @@ def compare(
     accumulate: int = 1,
     roundings: int = 1,
     functions: Sequence[str] = (),
+    added: float = 0.0,
     alternatives: Sequence[Alternative] = (),
 ) -> Comparison:
-    """Compare one output with its reference; `accumulate` ... `functions`: as in `tolerance`.
+    """Compare one output with its reference; `accumulate` ... `added`: as in `tolerance`.
 
     `dtype` is the dtype that the output must have (default: any). `alternatives` are results of
     known mistakes, for the guess at the kind of failure.
@@ -149,7 +150,7 @@ def compare(
         )
     if expected.shape != actual.shape:
         return _wrong_shape(expected, actual)
-    limit = tolerance(actual.dtype, accumulate, expected, roundings, functions)
+    limit = tolerance(actual.dtype, accumulate, expected, roundings, functions, added)
     bad, max_error, worst_flat = _differences(expected, actual, limit)
     wrong = int(bad.sum())
     nans, infs = _count_odd(actual)
