@@ -307,7 +307,42 @@ class _Loop:
                         and ((s != s[0]).any() or (np.diff(at) != written[x]).any())
                     ):
                         return None
-        return tiles
+        return None if any(self._meet(x) for x in written) else tiles
+
+    def _meet(self, storage: int) -> bool:
+        """Return whether an iteration writes what another one uses, of a storage through which all
+        accesses move alike."""
+        accesses = [
+            (p, j)
+            for p, spec in enumerate(self.specs)
+            for j in range(len(spec.operands))
+            if self.storage[p][0, j] == storage
+        ]
+        apart = np.r_[1 - self.trips : 0, 1 : self.trips]  # iterations between two
+        one = np.maximum(apart, 0)
+        for p, j in accesses:
+            if j >= self.specs[p].outputs:
+                continue
+            low, high = self._bytes(p, j)
+            for other in accesses:
+                if other != (p, j):
+                    least, most = self._bytes(*other)
+                    meet = (least[:, one] < high[:, one - apart]) & (
+                        low[:, one - apart] < most[:, one]
+                    )
+                    if meet.all(0).any():
+                        return True
+        return False
+
+    def _bytes(self, p: int, j: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return where an access begins and ends in each iteration: partitions and bytes of one (of
+        HBM, bytes)."""
+        q = self.specs[p].operands[j]
+        at = self.offset[p][:, j] + q.lowest()
+        if q.memory is HBM:
+            return at[None], at[None] + q.span(free=False)
+        low = np.stack(np.divmod(at, self.trace.storages[self.storage[p][0, j]].row_bytes))
+        return low, low + np.array([[q.shape[0]], [q.span(free=True)]])
 
     def _room(self, tiles: dict[int, tuple[int, int]], hw: NeuronCore) -> bool:
         """Return whether what all iterations write leaves most of the memories to others."""

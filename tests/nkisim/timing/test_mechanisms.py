@@ -114,6 +114,33 @@ def test_the_instruction_for_all_iterations_touches_the_bytes_of_each():
     assert touched(one, False) == touched(trace, False)
 
 
+@nki.jit
+def shifted(a, by, inside):
+    """64 sums of a column and another one, each `by` columns further; or of two columns."""
+    out = nl.ndarray((128, 192), dtype=a.dtype, buffer=nl.shared_hbm)
+    t = nl.ndarray((128, 192), dtype=a.dtype, buffer=nl.sbuf)
+    t[...] = nl.load(a)
+    for i in inside(64):
+        t[:, nl.ds(i + by, 1)] = nl.add(t[:, nl.ds(i, 1)], 1.0)
+    nl.store(out, t)
+    return out
+
+
+@pytest.mark.parametrize("by", [1, 2, 31, 63, 64, 128])
+def test_iterations_that_write_what_others_read_stay_apart(by):
+    """What moves alike may meet all the same, from one iteration to another."""
+    a = np.ones((128, 192), np.float32)
+    one, apart = (
+        predict(shifted, a, by=by, inside=inside)
+        for inside in (nl.affine_range, nl.sequential_range)
+    )
+    assert (len(kinds(one, "tensor_scalar")) == 1) == (by >= 64)
+    if by < 64:
+        assert one.latency_us >= apart.latency_us - 1e-6
+    else:
+        assert one.latency_us < apart.latency_us
+
+
 def test_a_loop_whose_results_are_long_stays_a_loop():
     """512 elements a partition are written at once at most."""
 
