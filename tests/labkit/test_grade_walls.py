@@ -23,7 +23,7 @@ from labkit.grade import sandbox, submissions
 from labkit.grade.confine import MACHINES, REFUSED, program
 from labkit.grade.facade import Facade
 from labkit.grade.judge import Bench, plain
-from labkit.grade.plan import load_plan
+from labkit.grade.plan import STUCK, load_plan
 from labkit.grade.rpc_server import Overdue, Session
 from labkit.inputs import make_inputs
 from labkit.spec import SpecError
@@ -581,3 +581,56 @@ def test_an_error_in_one_case_ends_no_other(bench):
         )
         reply = mine.run(case, "trn2")
         assert reply["error"]["id"] == ends if ends else "error" not in reply, reply
+
+
+# -- one long call ---------------------------------------------------------------------------------
+
+#: a reduction over 2^42 repetitions of one element: hours of one call of NumPy
+ENDLESS = """
+t = nl.load(matrix[0:128, 0:1])
+if matrix.shape[1] == 128:
+    nisa.tensor_reduce(nl.max, t.broadcast_to((128, 1 << 42)), axis=[1])
+"""
+
+
+def test_a_call_of_numpy_that_does_not_end_costs_its_case_alone(tmp_path):
+    """The alarm of a case cannot interrupt it: then the process of the judge ends, and says why."""
+    folder = hand_in(tmp_path / "subs", eve=redteam.body(ENDLESS + TILES + "return out")) / "eve"
+    job = {
+        "lab": str(small_lab(tmp_path) / "vecadd"),
+        "kernels": "kernels",
+        "sandbox": "none",
+        "seed": 3,
+        "staff_us": {},
+        "key": "",
+        "submission": str(folder),
+        "submission_sha256": "",
+    }
+    program = (
+        "import sys; from labkit.grade import judge; judge.SPARE_S, judge.GRACE_S = 0, 1; "
+        "sys.exit(judge.main())"
+    )
+    cases = []
+    for code, stuck in ((STUCK, []), (0, [["transpose_128x128", "trn1"]])):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            input=json.dumps({**job, "stuck": stuck}),
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == code, (done.stderr, done.stdout[:3000])
+        cases.append(json.loads(done.stdout))
+    assert cases[0] == ["transpose_128x128", "trn1"]
+    text = {case["case"]: case["text"] for case in cases[1]["cases"]}
+    assert "ran for too long" in text["transpose_128x128"]
+    assert text["transpose_128x256"] == "right"
+
+
+@pytest.mark.full
+def test_the_rest_of_a_submission_is_judged_without_a_case_that_does_not_end(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_LABS", str(small_lab(tmp_path)))
+    folder = hand_in(tmp_path / "subs", eve=redteam.body(ENDLESS + TILES + "return out"))
+    assert run(folder, tmp_path / "out") == 0
+    verdict = json.loads((tmp_path / "out/verdicts/eve.json").read_text())
+    assert (verdict["points"], verdict["of"]) == (6, 10)

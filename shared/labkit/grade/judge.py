@@ -32,7 +32,7 @@ from ..run import child
 from ..run.backends import check_cores, in_another_order, one_core
 from ..spec import Case, MustRaise, Passes
 from .facade import Facade
-from .plan import Graded, load_plan
+from .plan import STUCK, Graded, load_plan
 from .program import Program
 from .redraw import draws
 from .rpc_server import Overdue, Refused, Session, StudentError
@@ -45,13 +45,24 @@ MEMORY = 8 << 30
 
 
 LONGEST_TEXT = 5000  # of a verdict: reports, pages and answers repeat it
+#: seconds that the judge may take for a case beyond its limit; and, as Python's alarm rings between
+#: calls of NumPy only, that one of these may go on then, before this process ends
+SPARE_S, GRACE_S = 30.0, 10.0
+TOO_LONG = "the kernel ran for too long and was stopped"
 
 
 class Bench:
     """Runs the cases of one submission; a student's process that is lost is started again."""
 
-    def __init__(self, job: dict[str, Any], graded: Graded, facade: Facade):
+    def __init__(
+        self,
+        job: dict[str, Any],
+        graded: Graded,
+        facade: Facade,
+        give_up: Callable[[str, str], None] | None = None,
+    ):
         one_core()
+        self.give_up = give_up  # ends this process: a case of that name and target does not end
         self.job, self.graded, self.facade = job, graded, facade
         self.folder = Path(job["submission"])
         self.files = {
@@ -109,6 +120,8 @@ class Bench:
         self.told, self.secret = False, secret or self.secret
         if self.broken is not None:
             return {"error": self.broken}
+        if [case.name, target] in self.job.get("stuck", []):
+            return {"error": _error("crash", TOO_LONG)}
         if time.monotonic() > self.end:
             return {"error": _error("crash", "the time for this submission was used up before")}
 
@@ -118,7 +131,7 @@ class Bench:
             self.launched = self._recorded(case, target, inputs)
             return self._simulate(case, target, inputs)
 
-        return self._guarded(simulate)
+        return self._guarded(case, target, simulate)
 
     def run_again(self, case: Case, target: str, seed: int) -> dict[str, Any]:
         """Carry out what the last case has recorded on other inputs; return its outputs, or its
@@ -133,13 +146,18 @@ class Bench:
             run = nkisim.run(self.launched, *inputs, target=target, **_keywords(case))
             return {"outputs": run.outputs}
 
-        return self._guarded(outputs)
+        return self._guarded(case, target, outputs)
 
-    def _guarded(self, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def _guarded(
+        self, case: Case, target: str, run: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
         """Return what a run gives, or its error in words; it has the time of a case."""
-        loading = self.session is None
+        loading, seconds = self.session is None, self.graded.plan.timeout_s + SPARE_S
+        last = threading.Timer(seconds + GRACE_S, self.give_up or str, (case.name, target))
+        last.daemon = True
         try:
-            self._limit_time(self.graded.plan.timeout_s + 30)
+            last.start()
+            self._limit_time(seconds)
             self.start()
             loading = False
             self._deadline()
@@ -150,7 +168,7 @@ class Bench:
                 reply["name"] = "not_written"
         except Overdue:
             self.stop()
-            reply = _error("crash", "the kernel ran for too long and was stopped")
+            reply = _error("crash", TOO_LONG)
         except Refused as error:
             code = self.student.process.poll() if self.student is not None else None
             self.stop()
@@ -162,6 +180,7 @@ class Bench:
             reply = child.describe(error, self.folder / f"{self.job['kernels']}.py")
             reply.setdefault("name", "")
         finally:
+            last.cancel()
             self._limit_time(0)
         if loading:
             self.stop()
@@ -391,13 +410,19 @@ def on_other_inputs(bench: Bench, outcome: Outcome, reply: dict[str, Any], modul
             return
 
 
-def verdict(job: dict[str, Any]) -> dict[str, Any]:
-    """Judge a submission and return the verdict, ready for JSON: the same bytes every time."""
+def verdict(
+    job: dict[str, Any], give_up: Callable[[str, str], None] | None = None
+) -> dict[str, Any]:
+    """Judge a submission and return the verdict, ready for JSON: the same bytes every time.
+
+    `give_up`: called from another thread with a case and a target that do not end; "stuck" in the
+    next job has them.
+    """
     dialect = dialect_of(job["kernels"])
     graded = load_plan(Path(job["lab"]), job.get("full", False)).speaking(dialect)
     lab = graded.lab
     reference = load_module(lab.folder / "reference.py")
-    bench = Bench(job, graded, Facade())
+    bench = Bench(job, graded, Facade(), give_up)
     flags, bench.refused = read_source(
         bench.files,
         f"{job['kernels']}.py",
@@ -521,8 +546,14 @@ def main() -> int:
         pass
     nkisim.be_strict()
     os.environ["NKI_BACKEND"], os.environ["NKI_BANNER"] = "sim", "0"
+
+    def give_up(*what: str) -> None:
+        json.dump(what, private)
+        private.flush()
+        os._exit(STUCK)
+
     with private:
-        json.dump(verdict(job), private, sort_keys=True)
+        json.dump(verdict(job, give_up), private, sort_keys=True)
     return 0
 
 

@@ -35,7 +35,7 @@ from ..spec import SpecError
 from . import memory, policy, sandbox, staff, submissions
 from .cluster import JOBS, on_cluster
 from .gradebook import Gradebook
-from .plan import Graded, LatePolicy, digest, load_plan
+from .plan import STUCK, Graded, LatePolicy, digest, load_plan
 from .report import environment, write_reports
 
 Task = dict[str, Any]
@@ -95,6 +95,8 @@ def _judge(task: Task) -> dict[str, Any]:
             return _unjudged(task, "it took longer than all limits allow")
         if process.returncode == 0:
             return json.loads(out)
+        if process.returncode == STUCK:  # the rest is judged without that case
+            return _judge({**task, "stuck": [*task.get("stuck", []), json.loads(out)]})
         if process.returncode < 0:
             raise Killed(f"signal {-process.returncode}")
         raise RuntimeError(
