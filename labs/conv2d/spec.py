@@ -25,7 +25,8 @@ def conv_case(name: str, batch: int, c_in: int, c_out: int, size: int, height: i
     products = batch * c_in * c_out * size * size * height * width
     rows, columns = height - size + 1, width - size + 1
     step = pool or 1                        # what a window of the pool leaves out is not needed
-    needed = batch * c_in * c_out * size * size * (rows // step * step) * (columns // step * step)
+    needed: float = batch * c_in * c_out * size * size
+    needed *= (rows // step * step) * (columns // step * step)
     if dtype == "float32":
         needed *= winograd_share(size)
     more.setdefault("timeout_s", time_limit(products))
