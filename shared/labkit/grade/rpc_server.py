@@ -195,16 +195,10 @@ class Session:
         self._handles: dict[int, Any] = {}
         self._next = 0
         self._stubs: dict[tuple[str, int, str], Callable[..., Any]] = {}
-        self._errors: list[BaseException] = []
-        self._over: tuple[Exception, Any] | None = None  # the error that has ended the run
-        self._depth = self._loops = 0
-        program = Program(0)
-        self._into = program.requests  # where requests are recorded
-        self._during: Request | Program = program  # what the simulator is asked now
-        self._bytes_left = MOST_BYTES
         self._plays = False  # a program is carried out, and no process is asked
         self._called = 0  # of the calls that belong to what is carried out
         self._reordered = 0  # loops that run in another order now, one within another
+        self.begin()
 
     def begin(self) -> None:
         """Drop the state of the previous run: its tensors are not valid in the next one, even if
@@ -212,7 +206,12 @@ class Session:
         self._handles = {
             k: handle for k, handle in self._handles.items() if type(handle).__name__ in _LASTING
         }
-        self._errors, self._over, self._depth, self._loops = [], None, 0, 0
+        self._errors: list[BaseException] = []
+        self._over: tuple[Exception, Any] | None = None  # the error that has ended the run
+        self._depth = self._loops = 0
+        self._program = Program(self._next)
+        self._into = self._program.requests  # where requests are recorded
+        self._during: Request | Program = self._program  # what the simulator is asked now
         self._bytes_left = MOST_BYTES
 
     # -- programs ----------------------------------------------------------------------------
@@ -220,8 +219,7 @@ class Session:
         """Let the process run a kernel (`job`: what it is told) on tensors of a launch that
         computes nothing; return the program that comes of it, and the result."""
         self.begin()
-        program = self._during = Program(self._next)
-        self._into, self._plays = program.requests, False
+        self._plays, program = False, self._program
         self.send([*job, self.encode(args), self.encode(kwargs)])
         program.result, result = self._served()
         return program, result
