@@ -1,7 +1,7 @@
 """A mail to the staff when a guard fails.
 
-When AWS refuses a call of a schedule, EventBridge Scheduler drops it without a message, and nobody
-hears of a function's errors either. But both are counted in CloudWatch. So each region with
+When AWS refuses a call of a schedule, EventBridge Scheduler drops it without a message, and a
+function's errors send no message either. But both are counted in CloudWatch. So each region with
 machines has alarms on these counters, which mail `contact` through a topic of Amazon SNS. SNS first
 asks that address to confirm the subscription; this is also the test mail. Source: EventBridge
 Scheduler guide, "Monitoring with CloudWatch"; Lambda guide, "Types of metrics"; SNS guide, "Email

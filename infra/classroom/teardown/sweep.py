@@ -217,7 +217,7 @@ def without_a_tag(f: Found, name: str) -> str:
     """Return a sentence about a machine of `untagged`, with what to do."""
     place = f"--region {f.region}"
     return (
-        f"machine {f.id} in {f.region} is {f.state}, and somebody has removed its tag {tags.CLASS}."
+        f"machine {f.id} in {f.region} is {f.state}, and its tag {tags.CLASS} was removed."
         f" The guards of class {name} find machines by that tag, so they no longer stop or end this"
         f" one. Put the tag back: aws ec2 create-tags {place} --resources {f.id} --tags"
         f" Key={tags.CLASS},Value={name}; or end the machine: aws ec2 terminate-instances {place}"

@@ -124,7 +124,6 @@ class Bench:
             return {"error": _error("crash", TOO_LONG)}
         if time.monotonic() > self.end:
             return {"error": _error("crash", "the time for this submission was used up before")}
-
         inputs = make_inputs(case, self.job["seed"] if seed is None else seed)
 
         def simulate() -> dict[str, Any]:
@@ -135,8 +134,7 @@ class Bench:
 
     def run_again(self, case: Case, target: str, seed: int) -> dict[str, Any]:
         """Carry out what the last case has recorded on other inputs; return its outputs, or its
-        error. A kernel that has seen values is recorded anew: other values may ask for others."""
-
+        error. A kernel that has seen values is recorded anew: it may ask for other things."""
         inputs = make_inputs(case, seed)
 
         def outputs() -> dict[str, Any]:
