@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,12 @@ def add_common_flags(parser: argparse.ArgumentParser, lab: Lab) -> None:
     )
     parser.add_argument(
         "--in-process", action="store_true", help="run the kernel in this process, for a debugger"
+    )
+    parser.add_argument(
+        "--as-graded",
+        action="store_true",
+        help="judge as the grader does: by the files that are handed in, on inputs that each "
+        "version of them has alone; nothing is recorded",
     )
     parser.add_argument(
         "--list",
@@ -290,6 +297,18 @@ def backend_of(args: argparse.Namespace) -> str:
     return "sim" if args.simulate else args.backend
 
 
+def as_graded(args: argparse.Namespace) -> bool:
+    """Return whether cases are judged as the grader does it."""
+    return getattr(args, "as_graded", False)
+
+
+def closing(outcomes: Sequence[Outcome], args: argparse.Namespace) -> str:
+    """Return the last sentence of a run: how many passed, and where that is recorded."""
+    if as_graded(args):
+        return f"{totals(outcomes)}, judged as graded; not recorded"
+    return f"{totals(outcomes)}; recorded in {args.results}"
+
+
 def seed_of(args: argparse.Namespace, lab: Lab) -> int:
     """Return the seed of a run: the flag's, else the lab's."""
     return lab.seed if args.seed is None else args.seed
@@ -372,19 +391,30 @@ def run_cases(
     facts: dict[str, dict[str, Any]] = {}
     saved = time.monotonic()
     lab = in_dialect_of(lab, args)
+    if as_graded(args):
+        if backend != "sim" or args.in_process or profile:
+            raise SpecError(
+                "--as-graded simulates, in a process of its own: leave out --backend, --in-process "
+                "and --profile"
+            )
+        # the judge stands above the command line: loaded when it is asked for, as commands are
+        judge = import_module("labkit.grade.as_graded").outcomes
+        evaluation = judge(lab, runs, seed=seed_of(args, lab), time_limit=args.timeout)
+    else:
+        evaluation = evaluate(
+            lab,
+            runs,
+            backend=backend,
+            seed=args.seed,
+            in_process=args.in_process,
+            profile=profile,
+            measure=measure,
+            time_limit=args.timeout,
+        )
     try:
         with progress(console) as bar:
             task = bar.add_task(lab.label, total=len(runs))
-            for outcome in evaluate(
-                lab,
-                runs,
-                backend=backend,
-                seed=args.seed,
-                in_process=args.in_process,
-                profile=profile,
-                measure=measure,
-                time_limit=args.timeout,
-            ):
+            for outcome in evaluation:
                 if outcome.error and outcome.error["kind"] == "backend":
                     raise SpecError(outcome.error["text"])  # nor can any other case
                 outcomes.append(outcome)
@@ -411,6 +441,8 @@ def record(
 ) -> None:
     """Append outcomes to the results file, one run per target; `facts` keeps what a run is known by
     from call to call, so that a later one replaces what an unfinished one wrote."""
+    if as_graded(args):
+        return
     used = seed_of(args, lab)
     for target in dict.fromkeys(o.target for o in outcomes):
         if target not in facts:
@@ -459,9 +491,7 @@ def run_fleet(
         if lab.rubric:
             show_score(console, lab, score(lab, [o for n, o in everything if n == lab.label]))
     note_latency(console, outcomes)
-    console.print(
-        f"{totals(outcomes)}; recorded in {args.results}", highlight=False, soft_wrap=True
-    )
+    console.print(closing(outcomes, args), highlight=False, soft_wrap=True)
     return exit_code(outcomes)
 
 
@@ -503,9 +533,7 @@ def run_tester(lab: Lab, cases: Sequence[Case], args: argparse.Namespace) -> int
             soft_wrap=True,
         )
     note_latency(console, outcomes)
-    console.print(
-        f"{totals(outcomes)}; recorded in {args.results}", highlight=False, soft_wrap=True
-    )
+    console.print(closing(outcomes, args), highlight=False, soft_wrap=True)
     return exit_code(outcomes)
 
 

@@ -79,6 +79,14 @@ class Bench:
         self.secret = False  # a hidden case has begun: nothing that it says is kept
         self.package = PACKAGE[dialect_of(job["kernels"])]
         self.refused: dict[str, list[dict[str, Any]]] = {}  # by kernel, of its source
+        self.ranked = ranked_cases(graded)
+
+    def read_source(self, runs: Sequence[tuple[Case, str]]) -> list[dict[str, Any]]:
+        """Read the files for what the compiler refuses in them; return the flags for the staff."""
+        kernels = sorted({case.kernel for case, _ in runs})
+        name, dialect = self.job["kernels"], dialect_of(self.job["kernels"])
+        flags, self.refused = read_source(self.files, f"{name}.py", kernels, dialect)
+        return flags
 
     def start(self) -> Session:
         """Return the session; start a process for it if there is none."""
@@ -408,6 +416,23 @@ def on_other_inputs(bench: Bench, outcome: Outcome, reply: dict[str, Any], modul
             return
 
 
+def judge_case(
+    bench: Bench, case: Case, target: str, module: Any
+) -> tuple[Outcome, dict[str, Any]]:
+    """Run a case on its own inputs, and on others if it counts for speed; `module`: the lab's
+    reference.py. Return what became of it, and the reply that says so."""
+    references = References(module, seed_of(bench.job, case.name))
+    reply = bench.run(case, target, references.seed)
+    fails = isinstance(case.expect, MustRaise)
+    expected = () if fails or "error" in reply else references.of(case)
+    outcome = judge(case, target, reply, expected, references)
+    if fails and outcome.status == PASSED and not (outcome.error or {}).get("id"):
+        outcome.status, outcome.text = FAILED, "ended in an error of the kernel's own"
+    if case.name in bench.ranked or target in case.threshold_us:
+        on_other_inputs(bench, outcome, reply, module)
+    return outcome, reply
+
+
 def verdict(
     job: dict[str, Any], give_up: Callable[[str, str], None] | None = None
 ) -> dict[str, Any]:
@@ -421,32 +446,12 @@ def verdict(
     lab = graded.lab
     reference = load_module(lab.folder / "reference.py")
     bench = Bench(job, graded, Facade(), give_up)
-    flags, bench.refused = read_source(
-        bench.files,
-        f"{job['kernels']}.py",
-        sorted({c.kernel for c, _ in graded.runs}),
-        dialect,
-    )
+    flags = bench.read_source(graded.runs)
     outcomes, notes = [], ReviewNotes(job.get("staff_us") or {})
-    secret, ranked = graded.secret, ranked_cases(graded)
+    secret, ranked = graded.secret, bench.ranked
     try:
         for case, target in sorted(graded.runs, key=lambda run: run[0].name in secret):
-            references = References(reference, seed_of(job, case.name))
-            reply = bench.run(case, target, references.seed)
-            expected = (
-                ()
-                if isinstance(case.expect, MustRaise) or "error" in reply
-                else references.of(case)
-            )
-            outcome = judge(case, target, reply, expected, references)
-            if (
-                isinstance(case.expect, MustRaise)
-                and outcome.status == PASSED
-                and not (outcome.error or {}).get("id")
-            ):
-                outcome.status, outcome.text = "failed", "ended in an error of the kernel's own"
-            if case.name in ranked or target in case.threshold_us:
-                on_other_inputs(bench, outcome, reply, reference)
+            outcome, reply = judge_case(bench, case, target, reference)
             notes.at(outcome, reply, case.name in secret)
             outcomes.append(outcome)
     finally:
