@@ -139,6 +139,7 @@ def test_a_kernel_runs_once_and_before_anything_is_computed(tmp_path, monkeypatc
         said.append(("recorded", run.outputs))
         return run
 
+    monkeypatch.setenv("NKI_BANNER", "0")
     monkeypatch.setattr(nkisim, "record", recorded)
     monkeypatch.setattr("builtins.print", lambda *args, **_: said.append(("printed", args)))
     text = CALLS + JIT + (

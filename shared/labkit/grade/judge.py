@@ -29,7 +29,7 @@ from ..evaluate import FAILED, PASSED, Outcome, References, judge, score
 from ..inputs import make_inputs
 from ..load import load_module
 from ..run import child
-from ..run.backends import check_cores, in_another_order, one_core
+from ..run.backends import check_cores, copies, in_another_order, one_core
 from ..spec import Case, MustRaise, Passes
 from .facade import Facade
 from .plan import STUCK, Graded, load_plan
@@ -246,7 +246,7 @@ class Bench:
     def _simulate(self, case: Case, target: str, inputs: list[np.ndarray]) -> dict[str, Any]:
         """Carry out the program of a case: for outputs and time, and again in another order."""
         keywords = _keywords(case)
-        run = nkisim.profile(self.launched, *inputs, target=target, **keywords)
+        run = nkisim.profile(self.launched, *copies(inputs), target=target, **keywords)
         again = in_another_order(
             run, lambda: nkisim.run(self.launched, *inputs, target=target, **keywords).outputs
         )
@@ -296,10 +296,14 @@ def _keywords(case: Case) -> dict[str, Any]:
 
 
 def configured(session: Session, package: str, kernel: Any, answer: Any) -> Any:
-    """Return a function as a kernel with the options, grid and schedule that a student's process
-    says its kernel has."""
-    known = isinstance(answer, list) and len(answer) == 3 and isinstance(answer[0], list)
-    options, grid, schedule = answer if known else ([], None, None)
+    """Return a function as a kernel with the options, grid, schedule and mutable parameters that a
+    student's process says its kernel has."""
+    known = isinstance(answer, list) and len(answer) == 4 and isinstance(answer[0], list)
+    options, grid, schedule, mutable = answer if known else ([], None, None, None)
+    names = kernel.__code__.co_varnames[: kernel.__code__.co_argcount]
+    for place, name in enumerate(names) if isinstance(mutable, list) else ():
+        if place in mutable or name in mutable:
+            kernel.__annotations__[name] = "mutable_tensor"
     kernel.nki_options = tuple(o for o in options if isinstance(o, str))
     launched = importlib.import_module(package).jit(kernel)
     if grid is not None:
@@ -322,11 +326,11 @@ def function_of(
     """
     if len(names) < inputs or {"run", "dict", *keywords} & {*names[:inputs]}:
         names = [f"input{i}" for i in range(inputs)]
-    first = ", ".join(names[:inputs])
-    rest = "".join(f", {k}" for k in keywords)
+    first = "".join(f"{name}, " for name in names[:inputs])
     named = ", ".join(f"{k}={k}" for k in keywords)
     scope: dict[str, Any] = {"run": run}
-    exec(f"def kernel({first}{rest}):\n    return run(({first},), dict({named}))\n", scope)
+    parameters = f"{first}{', '.join(keywords)}"
+    exec(f"def kernel({parameters}):\n    return run(({first}), dict({named}))\n", scope)
     scope["kernel"].__name__ = scope["kernel"].__qualname__ = name
     return scope["kernel"]
 

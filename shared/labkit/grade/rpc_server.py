@@ -28,7 +28,7 @@ from ..inputs import dtype_of
 from ..spec import SpecError
 from .facade import Facade
 from .program import MOST_BYTES, Call, Program, Request, loops_of
-from .sandbox_worker import METHODS
+from .sandbox_worker import IN_PLACE, METHODS
 
 LARGEST = 64 << 20  # bytes of a message
 DEEPEST = 24  # of a nested value, and of kernels that call kernels
@@ -272,6 +272,8 @@ class Session:
                 if index not in bodies:
                     raise ValueError(OTHERWISE)
                 body = bodies[index]
+                if not self._reordered:  # what the kernel forgot before it asked for this index
+                    self._drop(requests[body.begin].message)
                 self._range(requests, loops, body.begin + 1, body.end)
                 if self._reordered:
                     for id in body.over:
@@ -290,7 +292,7 @@ class Session:
         self._during, self._called, self._next = request, 0, request.first
         try:
             if message[0] == "enter":
-                self._inside(lambda: self._carry_out(request.requests))
+                self._inside(message, lambda: self._carry_out(request.requests))
                 return None
             value = self._do(message[0], message)
         except _ASKED as error:
@@ -304,7 +306,7 @@ class Session:
         if request.failed:
             raise ValueError(OTHERWISE)
         self._next = request.made
-        self.encode(value)
+        self._encode_answer(message, value)
         return int(value) if type(request.answer) is int else None
 
     # -- bytes -------------------------------------------------------------------------------
@@ -553,14 +555,14 @@ class Session:
             return
         request = self._keep(message)
         outer, self._during = self._during, request
-        if what == "enter":
-            self._nested(request)
-            self._during = outer
-            return
         try:
-            result = self._do(what, message)
+            result = None
+            if what == "enter":
+                self._nested(request)
+            else:
+                result = self._do(what, message)
             request.made = self._next
-            value = ["value", self.encode(result)]
+            value = ["value", self._encode_answer(message, result)]
             if request.advances is not None:
                 request.answer = value[1]
         except (Refused, Overdue):
@@ -574,6 +576,15 @@ class Session:
             value = ["error", self._error(error)]
         self._during = outer
         self.send(value)
+
+    def _encode_answer(self, message: list[Any], value: Any) -> Any:
+        """Return an answer as the process may see it. `acc += t` gives the tensor itself, not
+        another: each iteration of a loop adds to it, in whatever order they run."""
+        match message:
+            case ["operator", _, _, str(name), [["H", int(id), *_], *_]]:
+                if name in IN_PLACE and self._handles.get(id) is value:
+                    return ["I"]
+        return self.encode(value)
 
     def _keep(self, message: list[Any]) -> Request:
         """Record a request."""
@@ -606,17 +617,20 @@ class Session:
                 self._answer(message)
 
         into, self._into = self._into, request.requests
-        self._inside(inner)
-        self._into = into
-        self.send(["value", None])
+        try:
+            self._inside(request.message, inner)
+        finally:
+            self._into = into
 
-    def _inside(self, kernel: Callable[[], None]) -> None:
-        """Call a kernel from a kernel."""
+    def _inside(self, message: list[Any], kernel: Callable[[], None]) -> None:
+        """Call a kernel from a kernel, as the message "enter" says: over a grid, or none."""
         if self._depth >= DEEPEST:
             raise Refused(f"kernels call kernels more than {DEEPEST} deep")
         self._depth += 1
         try:
-            importlib.import_module(self.package).jit(kernel)()
+            called = importlib.import_module(self.package).jit(kernel)
+            grid = self.decode(message[3]) if len(message) > 3 else None
+            self.at(message[1], called if grid is None else called[grid])
         finally:
             self._depth -= 1
 
@@ -703,8 +717,8 @@ class Session:
             raise Refused("an attribute that NKI does not have")
         kind = type(obj).__name__
         constant = id(obj) in self.facade.paths
-        if not constant and name not in _ATTRIBUTES.get(kind, ()):
-            raise AttributeError(f"{kind} has no attribute {name!r}")
+        if not constant and name not in _ATTRIBUTES.get(kind, ()) and name in dir(obj):
+            raise AttributeError(f"{kind} has no attribute {name!r}")  # for a kernel
         value = stub(getattr, (obj, name), {})
         if constant and callable(value) and not isinstance(value, type):
             return "(a function)"

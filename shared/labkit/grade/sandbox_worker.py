@@ -16,11 +16,15 @@ import base64
 import functools
 import json
 import os
+import re
 import struct
 import sys
 import types
 
 LARGEST = 64 << 20  # bytes of a message
+
+
+ITSELF = object()  # an answer: the first operand
 
 
 class Remote(Exception):
@@ -143,6 +147,8 @@ def decode(value):
         return {decode(k): decode(v) for k, v in value[1]}
     if tag == "H":
         return Handle(*value[1:])
+    if tag == "I":
+        return ITSELF
     if tag == "C":
         return State.constants[value[1]]
     if tag == "D":
@@ -268,6 +274,8 @@ class Handle:
         return format(repr(self), spec)
 
 
+#: operators that change their first operand, and give it
+IN_PLACE = ("iadd", "isub", "imul", "itruediv")
 METHODS = ("reshape", "expand_dims", "view", "broadcast_to", "astype", "assert_shape")
 
 
@@ -288,7 +296,8 @@ def _binary(name, swap=False):
     def method(self, other):
         args = (other, self) if swap else (self, other)
         try:
-            return ask("operator", name, [encode(operand) for operand in args])
+            result = ask("operator", name, [encode(operand) for operand in args])
+            return self if result is ITSELF else result
         except TypeError as error:
             if "NotImplemented" in str(error):
                 return NotImplemented
@@ -315,7 +324,7 @@ for _name in (
     _dunder = _name.rstrip("_")
     setattr(Handle, f"__{_dunder}__", _binary(_name))
     setattr(Handle, f"__r{_dunder}__", _binary(_name, swap=True))
-for _name in ("lt", "le", "gt", "ge", "eq", "ne", "getitem", "iadd", "isub", "imul", "itruediv"):
+for _name in ("lt", "le", "gt", "ge", "eq", "ne", "getitem", *IN_PLACE):
     setattr(Handle, f"__{_name}__", _binary(_name))
 for _name in ("neg", "invert", "abs", "len", "index", "int", "float"):
     setattr(
@@ -387,7 +396,7 @@ class Kernel:
     def __call__(self, *args, **kw):
         if not State.depth:
             raise RuntimeError("a kernel is called outside of a launch; the grader launches it")
-        ask("enter")
+        ask("enter", encode(self.grid))
         State.depth += 1
         try:
             return self.func(*args, **kw)
@@ -417,7 +426,7 @@ def option(name):
 
 class _Typed(type):
     def __getitem__(cls, shape):
-        return cls
+        return shape if getattr(shape, "__name__", "") == "mutable" else cls
 
 
 def build(modules, launchers, options):
@@ -444,7 +453,7 @@ def build(modules, launchers, options):
     for root in ("neuronxcc.nki", "nki"):
         if root in sys.modules:
             typing = types.ModuleType(f"{root}.typing")
-            for name in ("tensor", "mutable_tensor", "scalar"):
+            for name in ("tensor", "mutable_tensor", "mutable", "immutable", "scalar"):
                 setattr(typing, name, _Typed(name, (), {}))
             sys.modules[typing.__name__] = sys.modules[root].typing = typing
             sys.modules[root].tensor = Handle
@@ -518,13 +527,25 @@ def describe(error):
 
 
 def kernel_of(module, name):
-    """Return the function of a kernel, and its options, its grid and its schedule."""
+    """Return the function of a kernel, and its options, grid, schedule and mutable parameters."""
     found = getattr(module, name, None)
     if not callable(found):
         raise NameError(f"{module.__name__}.py has no kernel named {name}")
     func = found.func if isinstance(found, Kernel) else found
     options = list(getattr(found, "nki_options", ()))
-    return func, [options, getattr(found, "grid", None), getattr(found, "schedule", None)]
+    grid, schedule = getattr(found, "grid", None), getattr(found, "schedule", None)
+    return func, [options, grid, schedule, written_to(func)]
+
+
+def written_to(func):
+    """Return the places and the names of the parameters that are annotated as mutable."""
+    code, notes = getattr(func, "__code__", None), getattr(func, "__annotations__", {})
+    found = []
+    for place, name in enumerate(code.co_varnames[: code.co_argcount] if code else ()):
+        note = notes.get(name, "")
+        if re.search(r"\bmutable(_tensor)?\b", getattr(note, "__name__", str(note))):
+            found += [place, name]
+    return found
 
 
 def work(job, modules):

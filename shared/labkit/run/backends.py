@@ -70,6 +70,11 @@ def in_another_order(run: Any, again: Callable[[], Any]) -> Any:
         del os.environ[SHUFFLE]
 
 
+def copies(args: Sequence[Any]) -> list[Any]:
+    """Return copies of arrays: a kernel may write into its arguments, and it runs again."""
+    return [np.copy(a) if isinstance(a, np.ndarray) else a for a in args]
+
+
 def run_kernel(
     backend: str,
     kernel: Callable[..., Any],
@@ -172,14 +177,14 @@ def _simulate(
     if measure or profile:
         # the page shows what tiles held
         values = {"tile_values": True} if profile else {}
-        prediction = nkisim.profile(kernel, *args, target=target, **{**values, **kwargs})
+        prediction = nkisim.profile(kernel, *copies(args), target=target, **{**values, **kwargs})
         prediction.case = case
         prediction.keep_dtypes = True  # the case says what they are
         run, transfers = prediction, prediction.dma_transfer_count
         # the model has no noise: every percentile is the same
         latency = {p: float(prediction.latency_us) for p in ("p50", "p99")}
     else:
-        run = nkisim.run(kernel, *args, target=target, **kwargs)
+        run = nkisim.run(kernel, *copies(args), target=target, **kwargs)
         transfers, latency = run.dma_transfers, None
     stats = {
         "instructions": {str(k): int(n) for k, n in run.instructions.items()},

@@ -1,0 +1,341 @@
+"""A kernel of this process, launched as the tester does and as the grader does.
+
+The grader sees a kernel through stand-ins, in a process of its own, and carries out what it asked
+for. Here that process is a fork of this one, in which the names that a kernel uses are replaced:
+so any kernel of any test can be tried, wherever it is defined. As a plugin (`-p both_ways`) it
+tries each kernel that pytest's tests launch, and ends the run with the differences.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import linecache
+import os
+import signal
+import sys
+import time
+import types
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nkisim
+from labkit.dialect import PACKAGE
+from labkit.grade import sandbox_worker as worker
+from labkit.grade.facade import MODULES, Facade
+from labkit.grade.judge import Bench
+from labkit.grade.rpc_server import Refused, Session, StudentError
+from nkisim.lint import level
+from nkisim.simulation import launch as launching
+
+#: of packages that a kernel's own names do not come from
+_OTHERS = ("nkisim", "neuronxcc", "nki", "labkit", "numpy", "pytest", "_pytest", "hypothesis")
+SECONDS = 60.0
+#: differences of the simulator's own tests that are none of the grader's: a kernel that goes on
+#: after an error, integers of more than 64 bits, kernels of nkisim's own files, refused launches,
+#: indices that a test makes outside of the kernel's file, another of two rules
+OTHERWISE = (
+    "leaves_no_garbage|what_has_room_runs|cli/test_coverage|who_chose_the_course|unknown_target|"
+    "Index cannot be given|release_hold.undefined"
+)
+
+
+@functools.lru_cache(maxsize=1)
+def facade() -> Facade:
+    return Facade()
+
+
+class Swap:
+    """Replaces what a kernel can reach of NKI by stand-ins, in a process that serves the judge."""
+
+    def __init__(self) -> None:
+        real = facade()
+        roots = [root + part for root, parts in MODULES.items() for part in parts]
+        self.modules = {id(sys.modules[name]): name for name in roots if name in sys.modules}
+        self.paths, self.kept = real.paths, real.objects
+        self.done: dict[int, Any] = {}
+        worker.build(*real.describe())
+
+    def __call__(self, value: Any) -> Any:
+        """Return what stands for a value; what holds others is changed in place."""
+        if id(value) in self.modules:
+            return sys.modules[self.modules[id(value)]]
+        if id(value) in self.paths and not isinstance(value, (bool, int, float, str)):
+            return worker.State.constants[self.paths[id(value)]]
+        if isinstance(value, str):
+            return str(value)  # a data type of `import nki`, too
+        if id(value) in self.done:
+            return self.done[id(value)]
+        self.done[id(value)] = value
+        made = self._made(value)
+        self.done[id(value)] = made
+        return made
+
+    def _made(self, value: Any) -> Any:
+        if isinstance(value, launching.Kernel):
+            grid = value.grid[0] if len(value.grid) == 1 else value.grid or None
+            return worker.Kernel(self(value.func), value.nki_options, grid)
+        if isinstance(value, functools.partial):
+            return functools.partial(self(value.func), *self(value.args), **self(value.keywords))
+        if type(value) in (list, tuple, set):
+            return type(value)(self(v) for v in value)
+        if type(value) is dict:
+            return {self(k): self(v) for k, v in value.items()}
+        if isinstance(value, (types.MethodType, staticmethod, classmethod)):
+            self(value.__func__)
+            return value
+        if not _is_theirs(value):
+            return value
+        if isinstance(value, types.FunctionType):
+            self._names(value.__globals__)
+            for cell in value.__closure__ or ():
+                try:
+                    cell.cell_contents = self(cell.cell_contents)
+                except ValueError:
+                    pass  # it is empty still
+            value.__defaults__ = self(value.__defaults__)
+            value.__kwdefaults__ = self(value.__kwdefaults__)
+        elif isinstance(value, types.ModuleType):
+            self._names(vars(value))
+        elif isinstance(value, type):
+            for name, item in list(vars(value).items()):
+                if not name.startswith("__") and (made := self(item)) is not item:
+                    setattr(value, name, made)
+        elif hasattr(value, "__dict__"):
+            self._names(vars(value))
+            self(type(value))
+        return value
+
+    def _names(self, names: dict[str, Any]) -> None:
+        if id(names) in self.done:
+            return
+        self.done[id(names)] = names
+        for name, value in list(names.items()):
+            if not (name.startswith("__") and name.endswith("__")):
+                names[name] = self(value)
+
+
+def _is_theirs(value: Any) -> bool:
+    """Return whether something is of the kernel's own files, not of a package."""
+    if isinstance(value, types.ModuleType):
+        file, name = getattr(value, "__file__", None) or "", value.__name__
+        return (
+            name.split(".")[0] not in _OTHERS and "site-packages" not in file and "/tests/" in file
+        )
+    if isinstance(value, types.FunctionType):
+        file = value.__code__.co_filename
+        return not any(part in file for part in ("/nkisim/", "/labkit/grade/", "/lib/python")) or (
+            "/tests/" in file
+        )
+    home = getattr(value, "__module__", None) or getattr(type(value), "__module__", None) or ""
+    if not isinstance(home, str) or home.split(".")[0] in _OTHERS:
+        return False
+    module = sys.modules.get(home)
+    file = getattr(module, "__file__", None)
+    return module is None or (file is not None and "/lib/python" not in file)
+
+
+class Fork(Bench):
+    """A judge of one kernel, whose process is a fork of this one."""
+
+    def __init__(self, kernel: launching.Kernel):
+        self.kernel, self.package = kernel, PACKAGE[kernel.dialect.name]
+        self.session, self.student, self.told = None, None, False
+        code = getattr(_plain(kernel.func), "__code__", None)
+        file = Path(code.co_filename if code else "kernel.py")
+        self.folder = f"{file.parent}/" if file.parent != Path(".") else file.name[:1]
+        names = [p.name for p in file.parent.glob("*.py")] if file.is_file() else []
+        self.files = {n: "".join(linecache.getlines(f"{self.folder}{n}")) for n in names}
+        self.files.setdefault(str(file).removeprefix(self.folder), "")
+
+    def start(self) -> Session:
+        """Fork the process that has the kernel."""
+        if self.session is None:
+            facade()
+            there, write = os.pipe()
+            read, here = os.pipe()
+            self.child = os.fork()
+            if not self.child:
+                os.close(read), os.close(write)
+                self._serve(there, here)
+            os.close(there), os.close(here)
+            self.session = Session(facade(), read, write, self.files, self.package)
+            self.ends = read, write
+        self.session.deadline = time.monotonic() + SECONDS
+        return self.session
+
+    def stop(self) -> None:
+        """End it."""
+        if self.session is not None:
+            os.kill(self.child, signal.SIGKILL)
+            os.waitpid(self.child, 0)
+            for end in self.ends:
+                os.close(end)
+        self.session = None
+
+    def _serve(self, read: int, write: int) -> None:
+        try:
+            worker.State.pipe, worker.State.folder = worker.Pipe(read, write), self.folder
+            kernels = types.SimpleNamespace(kernel=Swap()(self.kernel))
+            while True:
+                job = worker.State.pipe.take()
+                try:
+                    reply = worker.work(job, {"kernels": kernels})
+                except BaseException as error:
+                    reply = worker.describe(error)
+                worker.State.pipe.send(reply)
+        finally:
+            os._exit(1)
+
+
+def _plain(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__func__", function)
+
+
+def tester(kernel: Any, args: Any, kwargs: Any, target: str) -> dict[str, Any]:
+    """Return what a launch gives: outputs, time, rules of its findings; or its error.
+
+    The grader reads the source by itself (rules.py): what is found there is left out.
+    """
+    said = _said(lambda: nkisim.profile(kernel, *args, target=target, **kwargs))
+    in_source = Counter(f.id for f in level.of_kernel(kernel.func, kernel.dialect.name))
+    if "findings" in said:
+        said["findings"] = sorted((Counter(said["findings"]) - in_source).elements())
+    return said
+
+
+def grader(kernel: launching.Kernel, args: Any, kwargs: Any, target: str) -> dict[str, Any]:
+    """Return what the grader's launch gives."""
+    bench = Fork(kernel)
+    case = types.SimpleNamespace(
+        kernel="kernel", inputs=args, kwargs=kwargs, kernel_kwargs={}, constants={}
+    )
+
+    def run() -> Any:
+        launched = bench._recorded(case, target, list(args))
+        return nkisim.profile(launched, *args, target=target, **kwargs)
+
+    try:
+        return _said(run)
+    finally:
+        bench.stop()
+
+
+def _said(run: Any) -> dict[str, Any]:
+    try:
+        made = run()
+    except Refused as error:
+        return {"error": f"refused: {error}"}
+    except StudentError as error:
+        return {"error": error.kind, "text": error.text}
+    except Exception as error:
+        rule = getattr(error, "nki_error", error)
+        return {"error": getattr(rule, "id", "") or type(error).__name__, "text": str(error)}
+    outputs = made.outputs if isinstance(made.outputs, (tuple, list)) else (made.outputs,)
+    return {
+        "us": float(made.latency_us),
+        "outputs": [np.asarray(array) for array in outputs],
+        "findings": sorted(f.id for f in made.findings),
+        "instructions": dict(made.instructions),
+    }
+
+
+def difference(kernel: launching.Kernel, args: Any, kwargs: Any, target: str) -> str:
+    """Return how the two differ, "" if they do not."""
+    one = tester(kernel, *copy.deepcopy((args, kwargs)), target)
+    other = grader(kernel, *copy.deepcopy((args, kwargs)), target)
+    for what in ("error", "instructions", "us", "findings"):
+        if what == "error" and {*map(bool, (one.get(what), other.get(what)))} == {True}:
+            if not (one[what].startswith("NKI") and other[what].startswith("NKI")):
+                continue  # the verdict is the same; Python's own error may come first
+        if one.get(what) != other.get(what):
+            text = " ".join(str(side.get("text", "")) for side in (one, other))[:500]
+            return f"{what}: {one.get(what)} by the tester, {other.get(what)} by the grader {text}"
+    for mine, theirs in zip(one.get("outputs", ()), other.get("outputs", ()), strict=True):
+        if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
+            return f"outputs: {mine.shape} {mine.dtype}, {theirs.shape} {theirs.dtype}"
+        if mine.tobytes() != theirs.tobytes():
+            return "outputs: other values"
+    return ""
+
+
+# -- as a plugin of pytest -------------------------------------------------------------------------
+MOST = int(os.environ.get("BOTH_WAYS_LAUNCHES", "2"))  # of a test
+_state: dict[str, Any] = {"test": "", "launches": 0, "busy": False, "tried": 0, "skipped": 0}
+DIFFERENCES: list[tuple[str, str, str]] = []
+_PLAIN = (np.ndarray, np.generic, bool, int, float, str, type(None))
+
+
+def _launch(kernel: Any, args: Any, kwargs: Any, target: Any, *more: Any) -> Any:
+    inside = _state["busy"] or not _state["test"] or _state["launches"] >= MOST
+    given = (*args, *kwargs.values())
+    # labs have no kernels that return nothing, and none on several cores
+    others = kernel.mode == "trace" or kernel.together and kernel.grid not in ((), (1,))
+    if inside or others or not all(isinstance(v, _PLAIN) for v in given):
+        _state["skipped"] += not inside
+        return _original(kernel, args, kwargs, target, *more)
+    kept = copy.deepcopy((args, kwargs))
+    _state["launches"] += 1
+    try:
+        return _original(kernel, args, kwargs, target, *more)
+    finally:
+        _state["busy"] = True
+        try:
+            found = difference(kernel, *kept, kernel.chosen(target)[0])
+        except Exception as error:
+            found = f"the comparison fails: {type(error).__name__}: {error}"
+        finally:
+            _state["busy"] = False
+        _state["tried"] += 1
+        if found:
+            DIFFERENCES.append((_state["test"], kernel.__name__, found))
+            if log := os.environ.get("BOTH_WAYS_LOG"):
+                with open(log, "a") as file:
+                    file.write(f"{_state['test']} {kernel.__name__}: {found}\n")
+
+
+_original = launching._launch
+
+
+@contextmanager
+def tried(test: str) -> Iterator[list[tuple[str, str, str]]]:
+    """Try the launches of a block both ways; the list that it gives has the differences."""
+    DIFFERENCES.clear()
+    launching._launch = _launch
+    _state.update(test=test, launches=0)
+    try:
+        yield DIFFERENCES
+    finally:
+        launching._launch = _original
+        _state["test"] = ""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try each launch both ways."""
+    launching._launch = _launch
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Count launches by test."""
+    _state.update(test=item.nodeid, launches=0)
+    try:
+        return (yield)
+    finally:
+        _state["test"] = ""
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say what differs."""
+    write = terminalreporter.write_line
+    write(f"{_state['tried']} launches tried both ways, {_state['skipped']} not")
+    for test, name, found in DIFFERENCES:
+        write(f"DIFFERENCE {test} {name}: {found}")
