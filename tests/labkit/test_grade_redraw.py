@@ -11,7 +11,7 @@ import pytest
 from grading import ROOT
 from labkit.evaluate import References, judge
 from labkit.grade.facade import Facade
-from labkit.grade.judge import Bench, on_other_inputs, seed_of
+from labkit.grade.judge import Bench, on_other_inputs, record, seed_of
 from labkit.grade.plan import load_plan
 from labkit.grade.redraw import MOST, draws
 from labkit.load import load_module
@@ -75,7 +75,9 @@ def test_what_is_careless_on_the_shapes_that_students_see_is_wrong_on_other_inpu
     name, text = CARELESS[what]
     assert text != STAFF
     careless = outcome_of(tmp_path, text, name)
-    assert careless.status == "failed" and "wrong on others of the same shapes" in careless.text
+    assert careless.status == "failed" and "fails on others of the same shapes" in careless.text
+    kept = record(careless, secret=False, ranked=True)  # the reason is for the staff
+    assert kept["staff"] and kept["staff"] not in f"{kept['text']}{kept['detail']}"
     assert outcome_of(tmp_path, STAFF, name).status == "passed"
 
 

@@ -48,6 +48,7 @@ LONGEST_TEXT = 5000  # of a verdict: reports, pages and answers repeat it
 #: seconds that the judge may take for a case beyond its limit; and, as Python's alarm rings between
 #: calls of NumPy only, that one of these may go on then, before this process ends
 SPARE_S, GRACE_S = 30.0, 10.0
+OTHERS = "on_other_inputs"  # among the stats of a case: how it fails there
 TOO_LONG = "the kernel ran for too long and was stopped"
 
 
@@ -373,6 +374,8 @@ def record(outcome: Outcome, secret: bool, ranked: bool) -> dict[str, Any]:
         "contest": ranked,
         "findings": [f for f in outcome.findings if f["severity"] != "note"][:10],
     }
+    if OTHERS in outcome.stats:  # which the hidden cases have part in
+        entry |= {"staff": outcome.stats[OTHERS], "detail": ""}
     if secret:
         error = outcome.error or {}
         entry["staff"] = (
@@ -411,12 +414,14 @@ def on_other_inputs(bench: Bench, outcome: Outcome, reply: dict[str, Any], modul
         references = References(module, seed_of(bench.job, case.name, str(number)))
         other = bench.run_again(draw, target, references.seed)
         expected = () if "error" in other else references.of(draw)
-        if judge(draw, target, other, expected, references).status != PASSED:
-            outcome.status, outcome.detail = FAILED, ""
+        found = judge(draw, target, other, expected, references)
+        if found.status != PASSED:
+            outcome.status, outcome.stats[OTHERS] = FAILED, found.text
             outcome.text = (
-                "right on the inputs of this case, and wrong on others of the same shapes: it is "
+                "right on the inputs of this case, and it fails on others of the same shapes: it is "
                 "run on more inputs than the tester has, and on the ranges of the lab's other cases"
             )
+            outcome.detail = f"{outcome.text}\n\n{found.detail or found.text}"
             return
 
 
