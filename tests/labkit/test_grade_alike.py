@@ -133,6 +133,58 @@ HONEST = {
         + "        return acc\n\n"
         + "    return turned(matrix, sums)\n",
     ),
+    "a size that each iteration halves, as if it were the first": (
+        "kernels",
+        JIT
+        + "    out = nl.ndarray((128, 128), dtype=matrix.dtype, buffer=nl.shared_hbm)\n"
+        + "    t, d = nl.copy(nisa.nc_transpose(nl.load(matrix))), 128\n"
+        + "    for i in nl.affine_range(2):\n"
+        + "        d = d // 2\n"
+        + "        nl.store(out[:, i * 64 : i * 64 + d], t[:, i * 64 : i * 64 + d])\n"
+        + "    return out\n",
+    ),
+    "a loop as long as a tile says": (
+        "kernels",
+        "\nimport neuronxcc.nki.typing as nt\n\n"
+        + JIT
+        + "    for i in range(nt.scalar(nl.full((1, 1), 1, nl.int32))):\n"
+        + "        out = turned(matrix)\n"
+        + "    return out\n",
+    ),
+    "addresses by a partial": (
+        "kernels",
+        "\nimport neuronxcc.nki.compiler as ncc\n\n\n"
+        + "def bank(banks, idx, pdim_size, fdim_size):\n    return banks[0], 0, 0\n\n"
+        + JIT
+        + "    x = nl.ndarray((128, 128), nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=0))\n"
+        + "    out = nl.ndarray((128, 128), dtype=matrix.dtype, buffer=nl.shared_hbm)\n"
+        + "    where = ncc.psum.alloc(functools.partial(bank, banks=[3]))\n"
+        + "    p = nl.ndarray((128, 128), nl.float32, buffer=where)\n"
+        + "    x[...] = nl.load(matrix)\n"
+        + "    p[...] = nisa.nc_matmul(x, x)\n"
+        + "    y = nl.ndarray((128, 128), nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=512))\n"
+        + "    y[...] = nl.copy(p)\n"
+        + "    nl.store(out, y)\n"
+        + "    return out\n",
+    ),
+    "a member of an enum by its name": (
+        "kernels",
+        JIT + "    return turned(matrix, lambda t: nisa.engine['vector'])\n",
+    ),
+    "isinstance of a grid": (
+        "kernels_nki",
+        JIT
+        + "    assert isinstance(nl.tiles(matrix, tile_shape=(128, 128)), nl.NkiGrid)\n"
+        + "    return turned(matrix)\n",
+    ),
+    "an instruction that waits for another": (
+        "kernels_nki",
+        JIT
+        + "    def waits(t):\n"
+        + "        first = nisa.memset(column(t), 0.0)\n"
+        + "        nisa.memset(column(t), 1.0).depends_on(first, kind=nisa.dependency.runtime)\n\n"
+        + "    return turned(matrix, waits)\n",
+    ),
     "a list as result": ("kernels", JIT + "    return [turned(matrix)]\n"),
 }
 

@@ -20,10 +20,11 @@ MODULES = {
         ".language",
         ".isa",
         ".compiler",
+        ".typing",
         ".language.constants",
         ".isa.constants",
     ),
-    "nki": ("", ".language", ".isa", ".compiler"),
+    "nki": ("", ".language", ".isa", ".compiler", ".typing"),
 }
 #: names of the root that launch or make kernels; the grader launches
 LAUNCHERS = ("jit", "trace", "baremetal", "benchmark", "profile", "simulate_kernel", "simulate")
@@ -33,6 +34,12 @@ OPTIONS = ("skip_middle_end_transformations", "enable_stack_allocator", "force_a
 _NOT_OURS = frozenset(("public", "machine", "fail", "missing", "current", "note"))
 #: prefixes of the modules that NKI's functions come from
 _HOMES = ("nkisim.language.", "nkisim.isa.")
+
+
+def _kinds(cls: type) -> list[str]:
+    """Return the names of a class and of those that derive from it."""
+    below: list[type] = type.__subclasses__(cls)
+    return [cls.__name__, *(name for derived in below for name in _kinds(derived))]
 
 
 class Facade:
@@ -124,7 +131,7 @@ class Facade:
                 self._keep("constant", f"{path}.{member.name}", member)
             return ["enum", path, members]
         ours = cls.__module__.startswith("nkisim.language.") or cls.__name__ in ("ParDim", "finfo")
-        return self._keep("constant", path, cls) if ours else None
+        return [*self._keep("constant", path, cls)[:2], _kinds(cls)] if ours else None
 
     def _keep(self, kind: str, path: str, obj: Any) -> list[Any]:
         self.objects.setdefault(path, obj)

@@ -418,7 +418,7 @@ def on_other_inputs(bench: Bench, outcome: Outcome, reply: dict[str, Any], modul
         if found.status != PASSED:
             outcome.status, outcome.stats[OTHERS] = FAILED, found.text
             outcome.text = (
-                "right on the inputs of this case, and it fails on others of the same shapes: it is "
+                "right on the inputs of this case, and fails on others of the same shapes: it is "
                 "run on more inputs than the tester has, and on the ranges of the lab's other cases"
             )
             outcome.detail = f"{outcome.text}\n\n{found.detail or found.text}"

@@ -19,7 +19,7 @@ import os
 import select
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from ..inputs import dtype_of
 from ..spec import SpecError
 from .facade import Facade
 from .program import MOST_BYTES, Call, Program, Request, loops_of
-from .sandbox_worker import IN_PLACE, METHODS
+from .sandbox_worker import ATTRIBUTES, BY_NAME, IN_PLACE, METHODS
 
 LARGEST = 64 << 20  # bytes of a message
 DEEPEST = 24  # of a nested value, and of kernels that call kernels
@@ -53,7 +53,8 @@ _ATTRIBUTES = {
     "Tensor": _TENSOR,
     "BlockTensor": _TENSOR,
     "Indirect": frozenset(("shape", "dtype")),
-    "NkiTensor": _TENSOR | {"buffer", "name", "strides", "offset", "data"},
+    "NkiTensor": frozenset(ATTRIBUTES),
+    "NkiInstruction": frozenset(("name",)),
     "NkiTileGrid": _GRID,
     "NkiBlockGrid": _GRID | {"block_shape"},
     "Index": frozenset(("shape", "ndim")),
@@ -62,6 +63,7 @@ _ATTRIBUTES = {
 }
 #: methods of tensors: views of them, and questions about their shape
 _METHODS = {
+    "NkiInstruction": ("depends_on",),
     "Tensor": METHODS,
     "BlockTensor": METHODS,
     "NkiTensor": (
@@ -113,6 +115,7 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
         "imul",
         "itruediv",
         "neg",
+        "pos",
         "invert",
         "abs",
         "index",
@@ -438,7 +441,11 @@ class Session:
         if tag == "A":
             return self._array(*tagged[1:5])
         if tag == "F":
-            number = int(tagged[1])
+            number, names = int(tagged[1]), tagged[2]
+            if names == [*BY_NAME]:
+                return lambda idx, pdim_size, fdim_size: self._call_back(
+                    number, (idx, pdim_size, fdim_size), BY_NAME
+                )
             return lambda *args: self._call_back(number, args)
         raise Refused("a value that is no value")
 
@@ -464,8 +471,9 @@ class Session:
         return array[()] if scalar else array
 
     # -- requests ----------------------------------------------------------------------------
-    def _call_back(self, number: int, args: tuple[Any, ...]) -> Any:
-        """Call a function of the student's, such as one that chooses addresses."""
+    def _call_back(self, number: int, args: tuple[Any, ...], names: Sequence[str] = ()) -> Any:
+        """Call a function of the student's, such as one that chooses addresses; `names`: of the
+        arguments, if they are given by name."""
         if self._plays:
             call = self._next_call()
             self._next = call.first
@@ -475,7 +483,7 @@ class Session:
             call = Call(self._next)
             self._during.calls.append(call)
             into, self._into = self._into, call.requests
-            self.send(["callback", [number, self.encode(tuple(args))]])
+            self.send(["callback", [number, self.encode(tuple(args)), [*names]]])
             while (message := self._message(self.take()))[0] not in ("result", "wrong"):
                 self._answer(message)  # it asks something itself
             self._into = into
@@ -730,7 +738,7 @@ class Session:
         if (
             plain
             or kind == "Grid"
-            or name == "data"
+            or name in ("data", "base_tensor")
             or id(value) in self.facade.paths
             or isinstance(value, type)
             and issubclass(value, np.generic)

@@ -13,6 +13,7 @@ it does to itself.
 from __future__ import annotations
 
 import base64
+import ctypes
 import functools
 import json
 import os
@@ -22,6 +23,8 @@ import sys
 import types
 
 LARGEST = 64 << 20  # bytes of a message
+#: parameters of functions that choose addresses, which the simulator gives by name if all are there
+BY_NAME = ("idx", "pdim_size", "fdim_size")
 
 
 ITSELF = object()  # an answer: the first operand
@@ -130,7 +133,8 @@ def encode(value):
         value = value.func
     if callable(value):
         State.callbacks.append(value)
-        return ["F", len(State.callbacks) - 1]
+        names = [] if isinstance(value, type) else parameters(value)
+        return ["F", len(State.callbacks) - 1, [name for name in names if name in BY_NAME]]
     raise TypeError(f"{kind.__name__} cannot be given to an instruction")
 
 
@@ -183,9 +187,11 @@ def answer():
         if kind == "value":
             return decode(value)
         if kind == "callback":
-            number, args = value
+            number, args, names = value
             try:
-                State.pipe.send(["result", encode(State.callbacks[number](*decode(args)))])
+                called, given = State.callbacks[number], decode(args)
+                result = called(**dict(zip(names, given))) if names else called(*given)
+                State.pipe.send(["result", encode(result)])
             except Exception as error:
                 State.pipe.send(["wrong", str(error)])
             continue
@@ -225,19 +231,9 @@ class Handle:
             self._nki_kind == "Tensor"
             and name in METHODS
             or self._nki_kind == "NkiTensor"
-            and name
-            not in (
-                "shape",
-                "dtype",
-                "ndim",
-                "size",
-                "itemsize",
-                "buffer",
-                "name",
-                "strides",
-                "offset",
-                "data",
-            )
+            and name not in ATTRIBUTES
+            or self._nki_kind == "NkiInstruction"
+            and name == "depends_on"
         ):
             return lambda *a, **k: ask("method", ["H", self._nki_id], name, encode(a), encode(k))
         return ask("get", ["H", self._nki_id], name)
@@ -247,7 +243,7 @@ class Handle:
 
     def __iter__(self):
         it = ask("operator", "iter", [["H", self._nki_id]])
-        return Iterator(it)
+        return Iterator(it, numbers(sys._getframe(1)) if self._nki_kind == "Loop" else {})
 
     def __bool__(self):
         return ask("operator", "truth", [["H", self._nki_id]])
@@ -276,20 +272,59 @@ class Handle:
 
 #: operators that change their first operand, and give it
 IN_PLACE = ("iadd", "isub", "imul", "itruediv")
+#: attributes of tensors of `import nki`; the others are methods
+ATTRIBUTES = (
+    *("shape", "dtype", "ndim", "size", "itemsize", "buffer", "name", "strides", "offset", "data"),
+    "base_tensor",
+)
 METHODS = ("reshape", "expand_dims", "view", "broadcast_to", "astype", "assert_shape")
 
 
 class Iterator:
     """Goes through a loop of the judge's."""
 
-    def __init__(self, it):
-        self.it = it
+    def __init__(self, it, before):
+        self.it, self.before, self.first = it, before, True
 
     def __iter__(self):
         return self
 
     def __next__(self):
+        if self.before and not self.first:
+            restore(sys._getframe(1), self.before)
+        self.first = False
         return ask("operator", "next", [encode(self.it)])
+
+
+def numbers(frame):
+    """Return the variables of a frame that hold numbers, as a traced loop begins.
+
+    The SDK traces the body of such a loop once, and what an iteration does to a number is not seen
+    by the next one. The simulator does the same (machine/traced_variables.py).
+    """
+    held = frame.f_locals
+    found = {k: v for k, v in held.items() if type(v) in (bool, int, float, str, type(None))}
+    forget(frame, held)
+    return found
+
+
+def restore(frame, before):
+    """Give the numbers of a frame the values that they had before the loop."""
+    held, moved = frame.f_locals, False
+    for name, value in before.items():
+        now = held.get(name, value)
+        if type(now) in (bool, int, float, str, type(None)) and now != value:
+            held[name], moved = value, True
+    if moved and sys.version_info < (3, 13):
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+    forget(frame, held)
+
+
+def forget(frame, held):
+    """Empty the copy of its variables that a function's frame keeps before Python 3.13: tiles in it
+    would not be dropped."""
+    if type(held) is dict and frame.f_code.co_flags & 1:  # CO_OPTIMIZED
+        held.clear()
 
 
 def _binary(name, swap=False):
@@ -326,7 +361,7 @@ for _name in (
     setattr(Handle, f"__r{_dunder}__", _binary(_name, swap=True))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne", "getitem", *IN_PLACE):
     setattr(Handle, f"__{_name}__", _binary(_name))
-for _name in ("neg", "invert", "abs", "len", "index", "int", "float"):
+for _name in ("neg", "pos", "invert", "abs", "len", "index", "int", "float"):
     setattr(
         Handle,
         f"__{_name}__",
@@ -343,8 +378,8 @@ class Number(int):
 class Constant:
     """A thing of the facade that is no function: a buffer, nl.mgrid, nl.tile_size."""
 
-    def __init__(self, path):
-        self._nki_path = path
+    def __init__(self, path, kinds=()):
+        self._nki_path, self._nki_kinds = path, kinds
 
     def __getattr__(self, name):
         if name.startswith("_"):
@@ -361,7 +396,7 @@ class Constant:
         return ask("method", ["C", self._nki_path], "", encode(args), encode(kw))
 
     def __instancecheck__(self, value):  # isinstance(x, nl.NkiTensor)
-        return isinstance(value, Handle) and value._nki_kind == self._nki_path.rpartition(".")[2]
+        return isinstance(value, Handle) and value._nki_kind in self._nki_kinds
 
 
 def function(path, name):
@@ -424,9 +459,14 @@ def option(name):
     return decorator
 
 
-class _Typed(type):
-    def __getitem__(cls, shape):
-        return shape if getattr(shape, "__name__", "") == "mutable" else cls
+class Members(types.SimpleNamespace):
+    """An enum of the facade."""
+
+    def __getitem__(self, name):
+        return getattr(self, name)
+
+    def __iter__(self):
+        return iter(vars(self).values())
 
 
 def build(modules, launchers, options):
@@ -450,13 +490,6 @@ def build(modules, launchers, options):
         for module, names in table.items():
             for name in names:
                 setattr(sys.modules[module], name, made(name))
-    for root in ("neuronxcc.nki", "nki"):
-        if root in sys.modules:
-            typing = types.ModuleType(f"{root}.typing")
-            for name in ("tensor", "mutable_tensor", "mutable", "immutable", "scalar"):
-                setattr(typing, name, _Typed(name, (), {}))
-            sys.modules[typing.__name__] = sys.modules[root].typing = typing
-            sys.modules[root].tensor = Handle
 
 
 def ask_for_names(module):
@@ -484,7 +517,7 @@ def stand_in(kind, path, value, name):
     if kind == "value":
         return value
     if kind == "enum":
-        enum = types.SimpleNamespace()
+        enum = Members()
         for member, number in value.items():
             item = Constant(f"{path}.{member}") if number is None else Number(number)
             item._nki_path = f"{path}.{member}"
@@ -492,7 +525,7 @@ def stand_in(kind, path, value, name):
             State.constants[item._nki_path] = item
             setattr(enum, member, item)
         return enum
-    return Constant(path)
+    return Constant(path, value or ())
 
 
 def describe(error):
@@ -539,13 +572,23 @@ def kernel_of(module, name):
 
 def written_to(func):
     """Return the places and the names of the parameters that are annotated as mutable."""
-    code, notes = getattr(func, "__code__", None), getattr(func, "__annotations__", {})
-    found = []
-    for place, name in enumerate(code.co_varnames[: code.co_argcount] if code else ()):
+    notes, found = getattr(func, "__annotations__", {}), []
+    for place, name in enumerate(parameters(func)):
         note = notes.get(name, "")
-        if re.search(r"\bmutable(_tensor)?\b", getattr(note, "__name__", str(note))):
+        if re.search(r"\bmutable(_tensor)?\b", getattr(note, "_nki_path", str(note))):
             found += [place, name]
     return found
+
+
+def parameters(func):
+    """Return the names of a function's parameters, without those that a partial has given."""
+    given = set()
+    while isinstance(func, functools.partial):
+        given |= {*func.keywords}
+        func = func.func
+    code = getattr(func, "__code__", None)
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code else ()
+    return [name for name in names if name not in given]
 
 
 def work(job, modules):
