@@ -69,6 +69,26 @@ _PAIRS: dict[str, dict[str, Attack]] = {
         "return x.reshape((2048, 128)).reshape((128, 2048))",
         "NKI-O08",
     ),
+    "endless_reduction": _pair(
+        "most",
+        "keep the judge in one call of NumPy for hours: reduce 2^42 repetitions of an element",
+        "t = nl.load(x)[:, 0:1].broadcast_to((128, 1 << 42))\n"
+        "nl.store(out, nisa.tensor_reduce(nl.maximum, t, axis=1, keepdims=True))",
+        "t, u = load(x), tile((128, 1), x.dtype)\n"
+        "nisa.tensor_reduce(dst=u, op=nl.maximum, axis=(1, 2), "
+        "data=t.ap(pattern=[[2048, 128], [0, 1 << 42], [1, 1]]))\n"
+        "nisa.dma_copy(dst=out, src=u)",
+        "NKI-P08",
+    ),
+    "endless_copy": _pair(
+        "copy",
+        "the same with a DMA that copies an element to one place 2^42 times",
+        "i_p, i_f = nl.arange(128)[:, None], 0 * nl.arange(1 << 42)[None, :]\n"
+        "nisa.dma_copy(dst=out[i_p, i_f], src=x[i_p, i_f])",
+        "again = [[2048, 128], [0, 1 << 42]]\n"
+        "nisa.dma_copy(dst=out.ap(pattern=again), src=x.ap(pattern=again))",
+        "NKI-P08",
+    ),
     "written_once_of_many": _pair(
         "zeros",
         "write a part, and count on memory that is zero",

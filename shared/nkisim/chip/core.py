@@ -182,6 +182,8 @@ class NeuronCore:
     pe_moving_fmax: int  # elements a partition that one matmul streams at most
     pe_result_bytes: int  # that one matmul writes of a partition at most, and does not cross
     bn_stats_fmax: int
+    sbuf_operand_elements: int  # of an operand of any engine, a partition; repeated ones count
+    psum_operand_elements: int
     dma_engines: int
 
     # Features: what some generations have and others do not

@@ -89,6 +89,12 @@ LIMITS = {
     "pe_moving_fmax": documented(512, TILE_SIZE),
     "pe_result_bytes": documented(2048, f"{ARCH}, PSUM: one bank"),
     "bn_stats_fmax": documented(512, TILE_SIZE),
+    "sbuf_operand_elements": documented(
+        64 * 1024, f"{ARCH}: up to 64K elements of the free dimension in SBUF (Vector and Scalar)"
+    ),
+    "psum_operand_elements": documented(
+        4 * 1024, f"{ARCH}: up to 4K elements of the free dimension in PSUM (Vector and Scalar)"
+    ),
     "dma_engines": documented(16, f"{ARCH}, DMA: 32 on a chip of 2 cores, 16 serve a core"),
     "act_resident": assumed(
         frozenset(("copy", "identity", "square", "relu", "abs", "sign")),
