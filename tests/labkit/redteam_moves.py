@@ -69,6 +69,20 @@ _PAIRS: dict[str, dict[str, Attack]] = {
         "return x.reshape((2048, 128)).reshape((128, 2048))",
         "NKI-O08",
     ),
+    "fast_mode_beside_gpsimd": _pair(
+        "add16",
+        "let GpSimd do a part of the work while the Vector Engine uses the bus that both share",
+        "t, u, s = nl.load(x), nl.load(y), tile(x.shape, x.dtype)\n"
+        "for engine, at in ((nisa.vector_engine, slice(0, 1408)), "
+        "(nisa.gpsimd_engine, slice(1408, 2048))):\n"
+        "    s[:, at] = nisa.tensor_tensor(t[:, at], u[:, at], nl.add, engine=engine)\n"
+        "nl.store(out, s)",
+        "t, u = load(x), load(y)\n"
+        "for engine, at in ((nisa.engine.vector, slice(0, 1408)), "
+        "(nisa.engine.gpsimd, slice(1408, 2048))):\n"
+        "    nisa.tensor_tensor(dst=t[:, at], data1=t[:, at], data2=u[:, at], op=nl.add, "
+        "engine=engine)\n" + _STORED,
+    ),
     "endless_reduction": _pair(
         "most",
         "keep the judge in one call of NumPy for hours: reduce 2^42 repetitions of an element",

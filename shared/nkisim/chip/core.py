@@ -139,6 +139,7 @@ class Timing:
 
     # Modelled structure
     shared_ports: bool  # DVE/POOL exclude each other in SBUF, DVE/ACT in PSUM
+    shared_fast_port: bool  # a fast mode of DVE and POOL exclude each other in SBUF
     pe_background_transposes: bool  # a transpose runs beside the product or transpose before it
     shared_banks: bool  # DVE and ACT exclude each other in one bank of PSUM
 

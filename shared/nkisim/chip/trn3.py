@@ -75,6 +75,7 @@ TIMING = {
     ),
     "dma_rmw_factor": documented(1.0, f"{ARCH3}: as fast as other DMAs"),
     "shared_ports": documented(False, ARCH3),
+    "shared_fast_port": assumed(True, f"as trn2; {ARCH3} says nothing about that bus"),
     "pe_background_transposes": documented(
         True, f"{ARCH3}: nearly twice as fast in long chains, or behind a larger product"
     ),
