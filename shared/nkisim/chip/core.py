@@ -114,7 +114,8 @@ class Timing:
     dma_split_bytes: int  # HBM to HBM: what an engine gets at least
     dma_small_write_bytes: int  # writes to HBM up to this size ...
     dma_small_write_factor: float  # ... move their bytes so much slower
-    dma_transpose_ns: float  # one element of a DMA that transposes, on one engine
+    dma_transpose_ns: float  # one element of a DMA that transposes, on one engine ...
+    dma_transpose_bytes: int  # ... if it has no more bytes
     dma_rmw_factor: float  # how much longer a DMA takes that adds to what is there
     dge_units: int  # that make descriptors side by side
     dge_least_bytes: int  # the smallest piece whose descriptor the hardware makes

@@ -135,6 +135,12 @@ PUBLISHED = {
         "below it descriptors are inefficient (SDK 2.26: 512 bytes); that the compiler cuts "
         "there is a guess",
     ),
+    "dma_transpose_bytes": assumed(
+        2,
+        f"{ISA_NKI}.dma_transpose: descriptors of the hardware and of GpSimd take 2 bytes, and a "
+        f"compiler of beta 1 takes no more; {ARCH2} names 4-byte data without a rate of its own, "
+        "so that bytes move as fast in both is a guess",
+    ),
     "dma_small_write_bytes": documented(
         512, "Neuron SDK 2.26: pieces of less than 512 bytes are slow; 512 itself is in traces"
     ),

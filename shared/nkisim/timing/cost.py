@@ -238,7 +238,8 @@ def transfer(spec: OpSpec, hw: NeuronCore) -> Transfer:
     if joined and chip is not None:  # each partition is still addressed
         ns = max(ns, chip.shape[0] * part * t.dma_descriptor_floor_ns)
     if spec.row.transposes:  # no sooner than the bytes of a plain copy
-        best = max(moved.elements * part * t.dma_transpose_ns, share / t.dma_engine_gbps)
+        parts = max(1, min(p.dtype.itemsize for p in sides) // t.dma_transpose_bytes)
+        best = max(moved.elements * part * parts * t.dma_transpose_ns, share / t.dma_engine_gbps)
         ns = max(best, ns) if indirect or _apart(src) or _apart(dst) else best
         pieces = src.shape[0] if len(src.shape) > 1 else 1
     if spec.adds:
