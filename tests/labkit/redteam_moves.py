@@ -69,6 +69,40 @@ _PAIRS: dict[str, dict[str, Attack]] = {
         "return x.reshape((2048, 128)).reshape((128, 2048))",
         "NKI-O08",
     ),
+    "fast_mode_beside_gpsimd": _pair(
+        "add16",
+        "let GpSimd do a part of the work while the Vector Engine uses the bus that both share",
+        "t, u, s = nl.load(x), nl.load(y), tile(x.shape, x.dtype)\n"
+        "for engine, at in ((nisa.vector_engine, slice(0, 1408)), "
+        "(nisa.gpsimd_engine, slice(1408, 2048))):\n"
+        "    s[:, at] = nisa.tensor_tensor(t[:, at], u[:, at], nl.add, engine=engine)\n"
+        "nl.store(out, s)",
+        "t, u = load(x), load(y)\n"
+        "for engine, at in ((nisa.engine.vector, slice(0, 1408)), "
+        "(nisa.engine.gpsimd, slice(1408, 2048))):\n"
+        "    nisa.tensor_tensor(dst=t[:, at], data1=t[:, at], data2=u[:, at], op=nl.add, "
+        "engine=engine)\n" + _STORED,
+    ),
+    "endless_reduction": _pair(
+        "most",
+        "keep the judge in one call of NumPy for hours: reduce 2^42 repetitions of an element",
+        "t = nl.load(x)[:, 0:1].broadcast_to((128, 1 << 42))\n"
+        "nl.store(out, nisa.tensor_reduce(nl.maximum, t, axis=1, keepdims=True))",
+        "t, u = load(x), tile((128, 1), x.dtype)\n"
+        "nisa.tensor_reduce(dst=u, op=nl.maximum, axis=(1, 2), "
+        "data=t.ap(pattern=[[2048, 128], [0, 1 << 42], [1, 1]]))\n"
+        "nisa.dma_copy(dst=out, src=u)",
+        "NKI-P08",
+    ),
+    "endless_copy": _pair(
+        "copy",
+        "the same with a DMA that copies an element to one place 2^42 times",
+        "i_p, i_f = nl.arange(128)[:, None], 0 * nl.arange(1 << 42)[None, :]\n"
+        "nisa.dma_copy(dst=out[i_p, i_f], src=x[i_p, i_f])",
+        "again = [[2048, 128], [0, 1 << 42]]\n"
+        "nisa.dma_copy(dst=out.ap(pattern=again), src=x.ap(pattern=again))",
+        "NKI-P08",
+    ),
     "written_once_of_many": _pair(
         "zeros",
         "write a part, and count on memory that is zero",

@@ -424,6 +424,23 @@ _PAIRS: dict[str, dict[str, Attack]] = {
         hole=11,
         forms=(("dma_transpose", "dtype"),),
     ),
+    "turn_wide_by_dma": _both(
+        "turn",
+        "transpose 4 bytes by a DMA at the rate of 2",
+        "",
+        "t = tile(x.shape, x.dtype)\nnisa.dma_transpose(dst=t, src=x)\n"
+        "nisa.dma_copy(dst=out, src=t)",
+        forms=(("dma_transpose", "dtype"),),
+    ),
+    "turn_wide_by_dma_in_between": _both(
+        "turn",
+        "the same, with a dim of one element between rows and columns",
+        "",
+        "t = tile((128, 1, 128), x.dtype)\n"
+        "nisa.dma_transpose(dst=t, src=x.reshape((128, 1, 128)))\n"
+        "nisa.dma_copy(dst=out, src=t.reshape((128, 128)))",
+        forms=(("dma_transpose", "dtype"),),
+    ),
     "turn_by_dma_in_halves": _both(
         "turn",
         "transpose the halves by a DMA that takes 2 bytes",

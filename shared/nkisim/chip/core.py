@@ -114,7 +114,8 @@ class Timing:
     dma_split_bytes: int  # HBM to HBM: what an engine gets at least
     dma_small_write_bytes: int  # writes to HBM up to this size ...
     dma_small_write_factor: float  # ... move their bytes so much slower
-    dma_transpose_ns: float  # one element of a DMA that transposes, on one engine
+    dma_transpose_ns: float  # one element of a DMA that transposes, on one engine ...
+    dma_transpose_bytes: int  # ... if it has no more bytes
     dma_rmw_factor: float  # how much longer a DMA takes that adds to what is there
     dge_units: int  # that make descriptors side by side
     dge_least_bytes: int  # the smallest piece whose descriptor the hardware makes
@@ -139,6 +140,7 @@ class Timing:
 
     # Modelled structure
     shared_ports: bool  # DVE/POOL exclude each other in SBUF, DVE/ACT in PSUM
+    shared_fast_port: bool  # a fast mode of DVE and POOL exclude each other in SBUF
     pe_background_transposes: bool  # a transpose runs beside the product or transpose before it
     shared_banks: bool  # DVE and ACT exclude each other in one bank of PSUM
 
@@ -182,6 +184,8 @@ class NeuronCore:
     pe_moving_fmax: int  # elements a partition that one matmul streams at most
     pe_result_bytes: int  # that one matmul writes of a partition at most, and does not cross
     bn_stats_fmax: int
+    sbuf_operand_elements: int  # of an operand of any engine, a partition; repeated ones count
+    psum_operand_elements: int
     dma_engines: int
 
     # Features: what some generations have and others do not

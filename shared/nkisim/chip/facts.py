@@ -89,6 +89,12 @@ LIMITS = {
     "pe_moving_fmax": documented(512, TILE_SIZE),
     "pe_result_bytes": documented(2048, f"{ARCH}, PSUM: one bank"),
     "bn_stats_fmax": documented(512, TILE_SIZE),
+    "sbuf_operand_elements": documented(
+        64 * 1024, f"{ARCH}: up to 64K elements of the free dimension in SBUF (Vector and Scalar)"
+    ),
+    "psum_operand_elements": documented(
+        4 * 1024, f"{ARCH}: up to 4K elements of the free dimension in PSUM (Vector and Scalar)"
+    ),
     "dma_engines": documented(16, f"{ARCH}, DMA: 32 on a chip of 2 cores, 16 serve a core"),
     "act_resident": assumed(
         frozenset(("copy", "identity", "square", "relu", "abs", "sign")),
@@ -128,6 +134,12 @@ PUBLISHED = {
         512,
         "below it descriptors are inefficient (SDK 2.26: 512 bytes); that the compiler cuts "
         "there is a guess",
+    ),
+    "dma_transpose_bytes": assumed(
+        2,
+        f"{ISA_NKI}.dma_transpose: descriptors of the hardware and of GpSimd take 2 bytes, and a "
+        f"compiler of beta 1 takes no more; {ARCH2} names 4-byte data without a rate of its own, "
+        "so that bytes move as fast in both is a guess",
     ),
     "dma_small_write_bytes": documented(
         512, "Neuron SDK 2.26: pieces of less than 512 bytes are slow; 512 itself is in traces"

@@ -154,6 +154,7 @@ TIMING = {
     "shared_ports": documented(
         True, f"{ARCH}: DVE and GpSimd cannot access SBUF at the same time, DVE and ACT not PSUM"
     ),
+    "shared_fast_port": documented(False, f"{ARCH2}: fast modes are new in NeuronCore-v3"),
     "pe_background_transposes": documented(False, f"{ARCH}: it has none"),
     "shared_banks": documented(False, f"{ARCH}: the whole port is shared, not a bank"),
 }

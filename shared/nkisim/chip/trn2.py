@@ -176,6 +176,12 @@ TIMING = {
     ),
     "dge_row_us": fitted(0.00095, "vector additions and a transpose, 128 rows at a time"),
     "shared_ports": documented(False, f"{ARCH2}: DVE, ACT and GpSimd access memory in parallel"),
+    "shared_fast_port": assumed(
+        True,
+        f"{ARCH2}: the performance mode uses a memory bus that Vector Engine and GpSimd share, and "
+        "hardware arbitrates; what either of them loses by that is not documented, so that they "
+        "take turns is a guess",
+    ),
     "pe_background_transposes": documented(False, f"{ARCH3}: new in NeuronCore-v4"),
     "shared_banks": documented(
         True, f"{ARCH2}: DVE and ACT access PSUM at the same time, but not the same bank"

@@ -14,6 +14,9 @@ FACTS = {
         8192, f"{ISA}.nc_matmul: 4096 for a float32 result, 8192 for a bfloat16 one"
     ),
     "pe_result_bytes": documented(16 * KIB, f"{ISA}.nc_matmul: as much as 8 banks of PSUM hold"),
+    "psum_operand_elements": documented(
+        8192, f"{ISA}.nc_matmul: 8192 for a bfloat16 result; 4096 are documented for NeuronCore-v2"
+    ),
     "sbuf_bytes": documented(256 * KIB, ARCH3),
     "sbuf_usable_bytes": assumed(
         245_752, "8 bytes less than 240 KiB, as leanprover/KLR has it; nothing was compiled"
@@ -72,6 +75,7 @@ TIMING = {
     ),
     "dma_rmw_factor": documented(1.0, f"{ARCH3}: as fast as other DMAs"),
     "shared_ports": documented(False, ARCH3),
+    "shared_fast_port": assumed(True, f"as trn2; {ARCH3} says nothing about that bus"),
     "pe_background_transposes": documented(
         True, f"{ARCH3}: nearly twice as fast in long chains, or behind a larger product"
     ),

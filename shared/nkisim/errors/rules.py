@@ -49,8 +49,8 @@ Try: mark one dim only; the dims before it are block dims.
 NKI-P07 | err_size_of_dimension_exceed_arch_limit | Sizes of Tensor Engine operands
 The array is 128 x 128. The stationary operand has at most 128 elements per partition, the moving one 512 (a PSUM bank of float32), and a transpose on the Tensor Engine takes 128 x 128, on the Vector Engine 32 x 32.
 Try: loop over tiles of the size in the limit.
-NKI-P08 | err_size_of_dimension_exceed_arch_limit | Sizes of special Vector Engine instructions
-bn_stats takes up to 512 elements per partition; max8 and find_index8 8 to 16384; their value operands exactly 8.
+NKI-P08 | err_size_of_dimension_exceed_arch_limit | How many elements an instruction takes
+An operand of an engine has up to 64K elements per partition in SBUF and 4K in PSUM (8K on trn3), and what a view repeats counts each time. bn_stats takes up to 512; max8 and find_index8 8 to 16384; their value operands exactly 8. A DMA of more elements than SBUF has repeats them on one side only (assumed: no document says it).
 Try: split the free dim, or fill it up to the smallest size.
 NKI-I01 | err_tensor_access_out_of_bound | An access stays inside its tensor
 Indices are known when the kernel is traced, so an access outside of a tensor is an error there. Where the last tile is partial, a mask cuts the access: nl.load(x[i_p, i_f], mask=(i_p < n)).

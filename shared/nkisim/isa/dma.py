@@ -571,6 +571,7 @@ def _refused_by_compilers(m: Machine, dtype: Any) -> None:
     operands=(Moved("src", READ, HBM, SBUF),),
     hidden=("oob_mode",),
     **_TRANSPOSE,
+    wide_on_tensor_engine=True,
     source="Neuron SDK 2.26 API reference: nisa.dma_transpose",
 )
 def dma_transpose(

@@ -21,7 +21,7 @@ from ..chip import dtypes
 from ..chip.hw import CORES
 from ..chip.memory import HBM, PSUM, SBUF
 from ..errors import DIALECT, NkiError, fail, not_understood
-from ..machine import assignment, keywords
+from ..machine import assignment, keywords, limits
 from ..machine.context import current, machine
 from ..machine.tensor import Tensor
 from .cheaper import Cheaper
@@ -320,12 +320,20 @@ class Row:
                 values[like], values[i] = same_elements(
                     anchor, value, (operand.like, operand.name), self.api, self.fixed
                 )
+        tiles = [(o.name, values[i]) for i, o, _ in self._slots if hasattr(values[i], "memory")]
+        engine = DMA not in self.engines
+        for name, t in tiles if engine else ():
+            limits.check_count(m.hw, f"{self.api}: operand {name}", t.memory, t.shape)
         _, places, positional, names, _ = self._binding
         ins = self.plan(m, *values[:positional], **dict(zip(names, values[positional:])))
         reusable = (
             ins.srcs is None or reported == m.findings.total
         )  # what a plan has said depends on the line
         self._complete(m, ins, values, places)
+        if engine:
+            limits.check_count(m.hw, f"{self.api}: the result", ins.memory, ins.shape)
+        else:
+            limits.check_transfer(m.hw, self.api, ins, [t.shape for _, t in tiles])
         if mask is not None:
             apply(self, ins, mask)
         elif key is not None and reusable and all(values[i] is given[i] for i, _, _ in self._slots):

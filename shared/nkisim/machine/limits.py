@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..chip import dtypes
 from ..chip.hw import NeuronCore
-from ..chip.memory import PSUM
+from ..chip.memory import PSUM, SBUF
 from ..errors import fail
 from ..indexing.index import addressed, as_int, whole
 from .suggestions import no_bound
+
+if TYPE_CHECKING:
+    from .instruction import Instr
 
 
 class ParDim(int):
@@ -93,6 +96,51 @@ def check_tile(
             given=f"shape {shape} of {dtypes.name(dtype)}: {free} bytes per partition",
             limit=f"{limit} bytes per partition on {hw.name}",
             hint="split the free dimension into tiles and loop over them",
+        )
+
+
+def check_count(hw: NeuronCore, what: str, memory: str, shape: tuple[int, ...]) -> None:
+    """Raise if an engine is given, or makes, more elements a partition than it takes.
+
+    Views repeat what they read for nothing, so that no memory limits an operand.
+    """
+    most = {SBUF: hw.sbuf_operand_elements, PSUM: hw.psum_operand_elements}.get(memory)
+    if most is not None and prod(shape[1:]) > most:
+        raise fail(
+            "NKI-P08",
+            f"{what} has too many elements per partition",
+            given=f"{prod(shape[1:])} (shape {shape})",
+            limit=f"{most} in {memory.upper()} on {hw.name}, repeated ones counted",
+            hint="split the free dim, and loop over its parts",
+        )
+
+
+def _distinct(t: Any) -> int:
+    """Return the elements that a tensor reads or writes at most, what it repeats counted once."""
+    many, reach = 1, 1
+    for n, step in sorted(zip(t.shape, map(abs, t.strides)), key=lambda dim: dim[1]):
+        if step:
+            reach += (n - 1) * step // t.dtype.itemsize
+            many = min(many * n, reach)
+    return many
+
+
+def check_transfer(hw: NeuronCore, api: str, ins: Instr, shapes: list[tuple[int, ...]]) -> None:
+    """Raise if a DMA moves more elements than SBUF has, and each side repeats some (assumed).
+
+    No document limits them. Each element of a copy, a broadcast, a gather or a scatter has a place
+    of its own on one side at least; what repeats both sides moves the same bytes again.
+    """
+    moved = max(prod(shape) for shape in (*shapes, ins.grid or ins.shape))
+    sides = (*ins.srcs, *(() if ins.dst is None else (ins.dst,)))
+    most = max(hw.sbuf_total_bytes // ins.dtype.itemsize, *map(_distinct, sides))
+    if moved > most:
+        raise fail(
+            "NKI-P08",
+            f"{api}: a DMA repeats elements on both sides",
+            given=f"{moved} elements",
+            limit=f"{most}: as many as one of its tensors has, or SBUF",
+            hint="repeat elements of the source only",
         )
 
 

@@ -40,8 +40,8 @@ OPTIONS = {
     "to do; else to the first engine that the instruction names",
     "rename": "a tile that is overwritten as a whole gets other memory, so that nothing waits for "
     "the readers of its old contents",
-    "pe-transposes": "a transposing load of 4-byte data is a plain load and transposes on the "
-    "Tensor Engine",
+    "pe-transposes": "a transposing load of 4-byte data out of HBM is a plain load and transposes "
+    "on the Tensor Engine",
     "hoist": "a load that was done before, of an input, into a tile that does not change, is not "
     "done again while SBUF has room for it",
     "keep-loads": "a load that was done before, of an input, into all of a tensor that does not "

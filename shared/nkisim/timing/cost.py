@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ..chip.hw import NeuronCore
 from ..chip.memory import HBM, PSUM, SBUF
@@ -30,6 +31,7 @@ class Work:
     table: str = ""  # activation table that has to be loaded
     rows: float = 1.0  # share of the rows of the Tensor Engine that work
     transposes: bool = False  # on the Tensor Engine
+    fast: bool = False  # in a fast mode of the Vector Engine
 
 
 @dataclass(frozen=True)
@@ -79,10 +81,17 @@ def too_small(x: Transfer, hw: NeuronCore) -> bool:
     return x.rows > 1 and x.nbytes < hw.timing.dge_least_bytes * max(x.rows, x.descriptors)
 
 
+@lru_cache
+def _without_fast_modes(hw: NeuronCore) -> NeuronCore:
+    return replace(hw, dve_fast_modes=None)
+
+
 def work(spec: OpSpec, hw: NeuronCore, engine: str) -> Work:
     """Return what an instruction of a compute engine costs when it runs on `engine`."""
     t = hw.timing
-    busy = spec.row.cost(spec, hw, engine) / hw.ghz(engine) / 1e3
+    cycles = spec.row.cost(spec, hw, engine)
+    busy = cycles / hw.ghz(engine) / 1e3
+    fast = engine == "vector" and cycles < spec.row.cost(spec, _without_fast_modes(hw), engine)
     table, rows, transposes = "", 1.0, False
     if engine == "tensor":  # the gap is in the formulas, in cycles
         gap, fixed = 0.0, t.pe_latency_us
@@ -105,7 +114,7 @@ def work(spec: OpSpec, hw: NeuronCore, engine: str) -> Work:
     interval = busy + gap
     if engine != "tensor":  # the shortest instruction has its gap in it
         interval = max(interval, t.min_interval_cycles / hw.ghz(engine) / 1e3)
-    return Work(interval, busy + fixed, PSUM in specs, SBUF in specs, table, rows, transposes)
+    return Work(interval, busy + fixed, PSUM in specs, SBUF in specs, table, rows, transposes, fast)
 
 
 ELEMENT = 4  # bytes: a piece of no more is one element
@@ -229,7 +238,8 @@ def transfer(spec: OpSpec, hw: NeuronCore) -> Transfer:
     if joined and chip is not None:  # each partition is still addressed
         ns = max(ns, chip.shape[0] * part * t.dma_descriptor_floor_ns)
     if spec.row.transposes:  # no sooner than the bytes of a plain copy
-        best = max(moved.elements * part * t.dma_transpose_ns, share / t.dma_engine_gbps)
+        parts = max(1, min(p.dtype.itemsize for p in sides) // t.dma_transpose_bytes)
+        best = max(moved.elements * part * parts * t.dma_transpose_ns, share / t.dma_engine_gbps)
         ns = max(best, ns) if indirect or _apart(src) or _apart(dst) else best
         pieces = src.shape[0] if len(src.shape) > 1 else 1
     if spec.adds:

@@ -50,18 +50,19 @@ class Times:
 
 
 def _ports(
-    deps: Dependencies, works: list[cost.Work | None], queue_of: list[int]
+    deps: Dependencies, works: list[cost.Work | None], queue_of: list[int], hw: NeuronCore
 ) -> list[tuple[int, ...]]:
     """Return the shared memory ports that each spec needs: 0 is SBUF between DVE and POOL, 1 is
     PSUM between DVE and ACT. A port that one engine alone uses does not count."""
-    sides = ((DVE, POOL), (DVE, ACT))
-    used = set(np.unique(deps.spec).tolist())
+    t, used = hw.timing, set(np.unique(deps.spec).tolist())
+
+    def needs(w: cost.Work, q: int) -> list[int]:
+        bus = t.shared_ports or t.shared_fast_port and (w.fast or q == POOL)
+        sides = ((DVE, POOL), w.sbuf and bus), ((DVE, ACT), w.psum and t.shared_ports)
+        return [p for p, (side, there) in enumerate(sides) if q in side and there]
+
     wants = [
-        [
-            p
-            for p, side in enumerate(sides)
-            if k in used and q in side and w is not None and (w.sbuf, w.psum)[p]
-        ]
+        needs(w, q) if k in used and w is not None else []
         for k, (q, w) in enumerate(zip(queue_of, works))
     ]
     both = {p for p in (0, 1) if len({q for q, mine in zip(queue_of, wants) if p in mine}) == 2}
@@ -88,8 +89,9 @@ def _shared(
     deps: Dependencies, works: list[cost.Work | None], queue_of_spec: list[int], hw: NeuronCore
 ) -> SharedMemory | None:
     """Return what engines exclude each other from, None if that is nothing."""
-    ports = _ports(deps, works, queue_of_spec) if hw.timing.shared_ports else []
-    banks = deps.contended if hw.timing.shared_banks else {}
+    t = hw.timing
+    ports = _ports(deps, works, queue_of_spec, hw) if t.shared_ports or t.shared_fast_port else []
+    banks = deps.contended if t.shared_banks else {}
     if not any(ports) and not banks:
         return None
     return SharedMemory(

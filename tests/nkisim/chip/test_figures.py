@@ -28,10 +28,6 @@ STRUCTURE = {
         "places[2:]": "what is read",
         "range(2,": "what is read",
     },
-    "transposes.py": {
-        "WIDE = 4": "bytes of the data that it is about",
-        "len(of.shape) == 2": "rows and columns",
-    },
     "banks.py": {
         "-2": "a mark: an instruction that uses several tiles",
         "<< 32": "two numbers in one",

@@ -6,6 +6,9 @@ import neuronxcc.nki as nki
 import neuronxcc.nki.compiler as ncc
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
+import nki as new
+import nki.isa as isa
+import nki.language as nkl
 import numpy as np
 import pytest
 
@@ -309,6 +312,89 @@ def test_the_tiles_of_such_transposes_have_their_shape():
         ("psum", 128, 256),
         ("sbuf", 128, 256),
     }
+
+
+def transposed_by_dma(shape, source="hbm"):
+    """Return a kernel of the package nki that transposes its input, seen with a shape, by a DMA."""
+
+    @new.jit
+    def turned(x):
+        x = x.reshape(shape)
+        to = (shape[-1], *shape[1:-1], shape[0])
+        out = nkl.ndarray(to, dtype=x.dtype, buffer=nkl.shared_hbm)
+        t = nkl.ndarray(to, dtype=x.dtype)
+        isa.dma_transpose(dst=t, src=nkl.load(x) if source == "sbuf" else x)
+        isa.dma_copy(dst=out, src=t)
+        return out
+
+    return turned
+
+
+def transposed_by_hand(shape):
+    """Return a kernel of the package nki that does the same on the Tensor Engine."""
+
+    @new.jit
+    def turned(x):
+        out = nkl.ndarray((shape[-1], shape[0]), dtype=x.dtype, buffer=nkl.shared_hbm)
+        t = nkl.ndarray((shape[-1], shape[0]), dtype=x.dtype)
+        for r in range(0, shape[0], 128):
+            bank = nkl.ndarray((shape[-1], 128), dtype=x.dtype, buffer=nkl.psum)
+            isa.nc_transpose(dst=bank, data=nkl.load(x[r : r + 128]))
+            isa.tensor_copy(dst=t[:, r : r + 128], src=bank)
+        isa.dma_copy(dst=out, src=t)
+        return out
+
+    return turned
+
+
+@pytest.mark.parametrize("target", ["trn2", "trn3"])
+@pytest.mark.parametrize("rows", [128, 512, 2048])
+def test_a_dma_that_transposes_wide_data_is_no_cheaper_than_the_tensor_engine(rows, target):
+    """Of 2 bytes an element it is; of 4 bytes it was, and moved twice as many bytes a second."""
+    shape = (rows, 128)
+    for dtype, cheaper in ((np.float32, False), (np.int32, False), (np.float16, True)):
+        x = ones(*shape, dtype=dtype)
+        by_dma, by_hand = (
+            predict(f(shape), x, target=target).latency_us
+            for f in (transposed_by_dma, transposed_by_hand)
+        )
+        assert by_dma < by_hand if cheaper else by_dma > 0.98 * by_hand
+
+
+@pytest.mark.parametrize("shape", [(256, 1, 128), (256, 3, 64), (128, 2, 1, 64), (64, 2, 3, 64)])
+def test_dims_between_rows_and_columns_make_it_no_cheaper(shape):
+    """Each of their elements is a matrix of its own, which the Tensor Engine transposes."""
+    x = ones(int(np.prod(shape)))
+    prof = predict(transposed_by_dma(shape), x)
+    matrices = int(np.prod(shape[1:-1])) * -(-shape[0] // 128)
+    assert prof.instructions["nc_transpose"] == prof.instructions["tensor_copy"] == matrices
+    assert "dma_transpose" not in prof.instructions or not prof.instructions["dma_transpose"]
+    assert prof.hbm_read_bytes == x.nbytes
+    flat = predict(transposed_by_dma((shape[0] * matrices // -(-shape[0] // 128), shape[-1])), x)
+    assert prof.latency_us > 0.95 * flat.latency_us
+
+
+@pytest.mark.parametrize("how", [{"source": "sbuf"}, {"compiler": ()}], ids=["sbuf", "as_written"])
+def test_what_stays_with_the_dma_moves_bytes_as_fast_as_of_2(how):
+    """Twice as long an element, then; a cast counts for the smaller side, as was measured."""
+    how, source = dict(how), how.get("source", "hbm")
+    how.pop("source", None)
+
+    def moved(dtype):
+        prof = predict(
+            transposed_by_dma((512, 128) if source == "hbm" else (128, 128), source),
+            ones(512 if source == "hbm" else 128, 128, dtype=dtype),
+            **how,
+        )
+        plan = prof.schedule
+        (us,) = (
+            x.us
+            for k, x in zip(plan.trace.op_specs, plan.transfers)
+            if k.row.name == "dma_transpose"
+        )
+        return us
+
+    assert moved(np.float32) == pytest.approx(2 * moved(np.float16))
 
 
 # -- what the compiler does to which kernels -------------------------------------------------------
