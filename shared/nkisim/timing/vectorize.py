@@ -15,7 +15,7 @@ import numpy as np
 from ..chip.hw import NeuronCore
 from ..chip.memory import HBM, PSUM, SBUF
 from ..trace.rewrite import Draft
-from ..trace.trace import OpSpec, Trace, operand_at
+from ..trace.trace import Operands, OpSpec, Trace, operand_at
 
 _ENGINES = ("vector", "scalar", "any")
 
@@ -29,10 +29,11 @@ def vectorize(trace: Trace, hw: NeuronCore, phases: bool = False) -> Trace:
     Where a loop is too long for that, tiles in PSUM of as many iterations as a bank has room for
     lie in one, and one instruction reads them all.
     """
-    draft, users = Draft(trace), _users(trace)
+    draft, accesses = Draft(trace), trace.operands()
+    users = _users(trace, accesses)
     changed = False
     done = np.zeros(len(trace), bool)  # instructions that are part of another
-    for nest in reversed(_loops(trace)):  # from the inside out
+    for nest in reversed(_loops(trace, accesses)):  # from the inside out
         mine = slice(nest.at[0, 0], nest.at[-1, -1] + 1)
         if done[mine].any() or not (phases or nest.innermost):
             continue
@@ -43,7 +44,7 @@ def vectorize(trace: Trace, hw: NeuronCore, phases: bool = False) -> Trace:
         n = loop.iterations_a_bank(hw) if nest.innermost else 0
         if n > 1 and all(
             [
-                _Loop(trace, draft, nest.at[t : t + n], [], phases).rewrite(
+                _Loop(trace, draft, nest.at[t : t + n], [] if t else nest.early, phases).rewrite(
                     hw, users, nest.own, True
                 )
                 for t in range(0, len(nest.at), n)
@@ -53,9 +54,8 @@ def vectorize(trace: Trace, hw: NeuronCore, phases: bool = False) -> Trace:
     return draft.finish() if changed else trace
 
 
-def _users(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
+def _users(trace: Trace, accesses: Operands) -> tuple[np.ndarray, np.ndarray]:
     """Return the first and last instruction that uses each storage."""
-    accesses = trace.operands()
     n = len(trace.storages)
     first, last = np.full(n, len(trace)), np.full(n, -1)
     np.minimum.at(first, accesses.storage, accesses.instr)
@@ -72,7 +72,7 @@ class _Nest(NamedTuple):
     own: np.ndarray  # which statements are in no loop inside of it
 
 
-def _loops(trace: Trace) -> list[_Nest]:
+def _loops(trace: Trace, accesses: Operands) -> list[_Nest]:
     """Return affine loops whose iterations are alike, a loop before those inside of it."""
     spec, line, node = trace.instructions()
     if not len(node):
@@ -98,7 +98,11 @@ def _loops(trace: Trace) -> list[_Nest]:
         (a, b), (c, d), early = mine[0], mine[1], []
         every = np.arange(a, mine[-1][1])
         if b - a > d - c:  # a sum that its first part makes zero
-            early = [i for i in range(a, b) if sets[i] and spec[i] not in spec[c:d]]
+            early = [
+                i
+                for i in range(a, b)
+                if sets[i] and spec[i] not in spec[c:d] and _is_first(accesses, a, i)
+            ]
             every = np.setdiff1d(every, early)
         length = len(every) // len(mine)
         if length * len(mine) != len(every):
@@ -107,6 +111,13 @@ def _loops(trace: Trace) -> list[_Nest]:
         if all((x[at] == x[at[0]]).all() for x in (spec, line)):
             out.append(_Nest(at, early, this not in outer, node[at[0]] == rounds[this][0]))
     return out
+
+
+def _is_first(accesses: Operands, begin: int, fill: int) -> bool:
+    """Return whether no instruction from `begin` on uses what one fills: it may come before them,
+    and none of them needs what was there."""
+    first, its, end = np.searchsorted(accesses.instr, (begin, fill, fill + 1))
+    return not np.isin(accesses.storage[its:end], accesses.storage[first:its]).any()
 
 
 def _spans(node: np.ndarray, parent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

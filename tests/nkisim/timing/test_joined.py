@@ -119,6 +119,38 @@ def softmax_of_rows(a):
     return out
 
 
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_a_fill_of_what_was_read_before_stays_where_it_is(target):
+    """In front of the loop it would be what the readers wait for, not what computed the tile."""
+
+    def chain(fills):
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray((128, 512), dtype=a.dtype, buffer=nl.shared_hbm)
+            t, other = nl.load(a), nl.zeros((128, 512), a.dtype)
+            small = nl.zeros((128, 2, 8), a.dtype)
+            for _ in range(6):
+                for _ in range(7):
+                    t = nisa.tensor_scalar(t, nl.add, 1.0)
+                y = nl.ndarray((nl.par_dim(128), 2, 512), dtype=a.dtype, buffer=nl.sbuf)
+                z = nl.ndarray((nl.par_dim(128), 2, 8), dtype=a.dtype, buffer=nl.sbuf)
+                both = [t, other]
+                for i in nl.affine_range(2):
+                    y[:, i] = nisa.tensor_scalar(both[i], nl.add, 1.0)
+                    z[:, i] = nisa.tensor_scalar(small[:, i], nl.add, 1.0)
+                    if i == 0 and fills:
+                        t[...] = nisa.memset((128, 512), 0.0, a.dtype)
+                t = y[:, 0]
+            nl.store(out, t)
+            return out
+
+        return kernel
+
+    x = ones(128, 512)
+    with_fills, without = (predict(chain(f), x, target=target).latency_us for f in (True, False))
+    assert with_fills > 0.99 * without
+
+
 def test_what_is_small_in_a_loop_around_others_is_one_and_parts_its_phases():
     """No exponential of any tile begins before the maxima of all tiles are there."""
     prof = predict(softmax_of_rows, ones(4, 128, 1024))
