@@ -143,14 +143,6 @@ HONEST = {
         + "        nl.store(out[:, i * 64 : i * 64 + d], t[:, i * 64 : i * 64 + d])\n"
         + "    return out\n",
     ),
-    "a loop as long as a tile says": (
-        "kernels",
-        "\nimport neuronxcc.nki.typing as nt\n\n"
-        + JIT
-        + "    for i in range(nt.scalar(nl.full((1, 1), 1, nl.int32))):\n"
-        + "        out = turned(matrix)\n"
-        + "    return out\n",
-    ),
     "addresses by a partial": (
         "kernels",
         "\nimport neuronxcc.nki.compiler as ncc\n\n\n"

@@ -195,3 +195,59 @@ def test_who_has_seen_a_value_sees_no_other_case(tmp_path, count, again):
         bench.stop()
     assert "error" not in first, first
     assert ("knows of another case" in str(second.get("error"))) is again
+
+
+def test_the_run_that_is_timed_is_not_told_from_those_on_other_inputs(tmp_path):
+    """One that asks for a value only where cases ran before it runs where none did."""
+    text = """
+RAN = []
+
+
+@nki.jit
+def matrix_transpose(matrix):
+    knows = bool(RAN)
+    RAN.append(1)
+    if knows:
+        v, r = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf), nisa.register_alloc()
+        nisa.memset(v, 1)
+        nisa.register_load(r, v)
+        nl.fori_loop(0, r, lambda i: None)
+    return turned(matrix)
+"""
+    graded = load_plan(ROOT / "labs" / "vecadd").speaking("nki")
+    job = {
+        "submission": str(written(tmp_path, "kernels_nki", text)),
+        "sandbox": "none",
+        "kernels": "kernels_nki",
+        "seed": 3,
+    }
+    bench, case = Bench(job, graded, Facade()), graded.lab.case("transpose_128x128")
+    try:
+        counts = [bench.run(case, "trn2")["stats"]["instructions"] for _ in range(2)]
+    finally:
+        bench.stop()
+    assert counts[0] == counts[1]
+
+
+HIDDEN = {
+    "a float for its number": "    it.it._nki_id = float(it.it._nki_id)\n    return it\n",
+    "a default for its end": (
+        "    ask = sys.modules['__main__'].ask\n"
+        "    while (i := ask('operator', 'next', [['H', it.it._nki_id], -1])) != -1:\n"
+        "        yield i\n"
+    ),
+    "an argument of a call": (
+        "    ask = sys.modules['__main__'].ask\n"
+        "    of_loop = ['T', [['H', it.it._nki_id]]]\n"
+        "    ask('call', 'neuronxcc.nki.language.zeros', of_loop, ['M', []])\n"
+        "    return it\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", HIDDEN)
+def test_no_loop_is_hidden_from_the_other_order(tmp_path, how):
+    hide = "\n\nimport sys\n\n\ndef hide(loop):\n    it = iter(loop)\n" + HIDDEN[how] + "\n"
+    text = CALLS + hide + CHAIN.replace("LOOP(4)", "hide(nl.affine_range(4))")
+    reply, _ = judged(written(tmp_path, "kernels", text), "kernels")
+    assert reply["error"]["kind"] == "crash", reply

@@ -637,6 +637,21 @@ def test_a_call_of_numpy_that_does_not_end_costs_its_case_alone(tmp_path):
     assert text["transpose_128x256"] == "right"
 
 
+def test_after_two_calls_that_do_not_end_no_more_are_waited_for(tmp_path):
+    folder = hand_in(tmp_path / "subs", eve=redteam.body(TILES + "return out")) / "eve"
+    job = {"submission": str(folder), "kernels": "kernels", "sandbox": "none", "seed": 3}
+    names = ["naive_128", "transpose_128x128", "transpose_256x384"]
+    job["stuck"] = [[name, "trn1"] for name in names[:2]]
+    graded = load_plan(ROOT / "labs" / "vecadd")
+    bench = Bench(job, graded, Facade())
+    try:
+        replies = [bench.run(graded.lab.case(name), "trn1") for name in names]
+    finally:
+        bench.stop()
+    said = [reply["error"]["text"] for reply in replies]
+    assert all("ran for too long" in text for text in said[:2]) and "used up" in said[2]
+
+
 @pytest.mark.full
 def test_the_rest_of_a_submission_is_judged_without_a_case_that_does_not_end(tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_LABS", str(unlimited_lab(tmp_path)))

@@ -244,6 +244,7 @@ class Contest:
             "key": hashlib.sha256(f"{of}{found.sha256}".encode()).hexdigest(),
             "staff_us": self.staff_us,
             "memory": self.memory,
+            "total_s": self.graded.plan.total_s,
             "patience_s": self.graded.plan.total_s + 300,
         }, ""
 

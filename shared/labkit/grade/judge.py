@@ -48,7 +48,9 @@ LONGEST_TEXT = 5000  # of a verdict: reports, pages and answers repeat it
 #: seconds that the judge may take for a case beyond its limit; and, as Python's alarm rings between
 #: calls of NumPy only, that one of these may go on then, before this process ends
 SPARE_S, GRACE_S = 30.0, 10.0
+MOST_STUCK = 2  # cases that end a judge; what comes after them is not run
 OTHERS = "on_other_inputs"  # among the stats of a case: how it fails there
+USED_UP = "the time for this submission was used up before"
 TOO_LONG = "the kernel ran for too long and was stopped"
 
 
@@ -76,6 +78,7 @@ class Bench:
         self.broken: dict[str, Any] | None = None  # why no case can run
         self.end = time.monotonic() + min(graded.plan.total_s, job.get("total_s") or math.inf)
         self.printed = ""
+        self.stuck = 0  # cases that ended an earlier judge
         self.told = False  # the process has learnt something of the values of a case
         self.secret = False  # a hidden case has begun: nothing that it says is kept
         self.package = PACKAGE[dialect_of(job["kernels"])]
@@ -130,9 +133,10 @@ class Bench:
         if self.broken is not None:
             return {"error": self.broken}
         if [case.name, target] in self.job.get("stuck", []):
+            self.stuck += 1
             return {"error": _error("crash", TOO_LONG)}
-        if time.monotonic() > self.end:
-            return {"error": _error("crash", "the time for this submission was used up before")}
+        if time.monotonic() > self.end or self.stuck >= MOST_STUCK:
+            return {"error": _error("crash", USED_UP)}
         inputs = make_inputs(case, self.job["seed"] if seed is None else seed)
 
         def simulate() -> dict[str, Any]:
@@ -144,11 +148,14 @@ class Bench:
     def run_again(self, case: Case, target: str, seed: int) -> dict[str, Any]:
         """Carry out what the last case has recorded on other inputs; return its outputs, or its
         error. A kernel that has seen values is recorded anew: it may ask for other things."""
+        if time.monotonic() > self.end:
+            return {"error": _error("crash", USED_UP)}
         inputs = make_inputs(case, seed)
 
         def outputs() -> dict[str, Any]:
             if self.told:
                 self.stop()
+                self.told = False
                 self.launched = self._recorded(case, target, inputs)
             run = nkisim.run(self.launched, *inputs, target=target, **_keywords(case))
             return {"outputs": run.outputs}
@@ -214,11 +221,13 @@ class Bench:
         answer = session.serve()
         job = ["run", case.kernel, dict(case.constants)]
         programs: list[Program] = []  # of each instance of the grid
-        played, ended = 0, False
+        played, ended, asks_id = 0, False, False
 
         def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            nonlocal ended
-            self.told = self.told or ended  # it needs values, and is run again with them
+            nonlocal ended, session
+            if ended and not self.told:  # it needs values, and is run again with them: in a process
+                self.stop()  # that has run nothing before, as on other inputs
+                session, self.told = self.start(), True
             try:
                 program, result = session.record(job, args, kwargs)
             except Exception:
@@ -231,7 +240,7 @@ class Bench:
         def play(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             nonlocal played
             at, played = played % instances, played + 1
-            if any(program.asks_id for program in programs):  # whoever asks depends on it
+            if asks_id:  # whoever asks depends on it
                 ids = [language.program_id(axis) for axis in range(len(grid))]
                 at = int(np.ravel_multi_index(ids, grid))
             return session.play(programs[at], args, kwargs)
@@ -242,6 +251,7 @@ class Bench:
         grid, instances = launched.grid, math.prod(launched.grid)
         language = importlib.import_module(f"{self.package}.language")
         nkisim.record(launched, *inputs, target=target, **_keywords(case))
+        asks_id = any(program.asks_id for program in programs)
         return configured(session, self.package, function_of(*named, play), answer)
 
     def _simulate(self, case: Case, target: str, inputs: list[np.ndarray]) -> dict[str, Any]:
@@ -409,8 +419,10 @@ def on_other_inputs(bench: Bench, outcome: Outcome, reply: dict[str, Any], modul
     if outcome.status != PASSED or not isinstance(case.expect, Passes):
         return
     outputs = reply["outputs"] if isinstance(reply["outputs"], tuple) else (reply["outputs"],)
-    fewest = min(array.size for array in outputs)
+    fewest, begun = min(array.size for array in outputs), time.monotonic()
     for number, draw in enumerate(draws(case, bench.graded.lab.cases, fewest)):
+        if draw is case and number and time.monotonic() - begun > bench.graded.plan.timeout_s / 2:
+            continue  # one more of its own kind: fewer where a run takes long
         references = References(module, seed_of(bench.job, case.name, str(number)))
         other = bench.run_again(draw, target, references.seed)
         expected = () if "error" in other else references.of(draw)

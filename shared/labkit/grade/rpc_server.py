@@ -19,7 +19,7 @@ import os
 import select
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -131,6 +131,8 @@ def _enter(context: Any) -> None:
     context.__enter__()
 
 
+_UNARY = frozenset(("neg", "pos", "invert", "abs", "index", "truth"))
+_UNARY |= {"iter", "next", "len", "repr", "int", "float", "enter", "exit"}
 _OPERATORS |= {"enter": _enter, "exit": lambda context: context.__exit__(None, None, None)}
 #: loops of the chip, whose bodies are called as often as its memory says; what a kernel may count
 #: so is bounded: this many in a run, as no kernel needs, and far fewer than outputs have elements
@@ -199,6 +201,7 @@ class Session:
         self._next = 0
         self._stubs: dict[tuple[str, int, str], Callable[..., Any]] = {}
         self._plays = False  # a program is carried out, and no process is asked
+        self._advances = False  # what is asked for is the next index of a loop
         self._called = 0  # of the calls that belong to what is carried out
         self._reordered = 0  # loops that run in another order now, one within another
         self.begin()
@@ -414,12 +417,15 @@ class Session:
     def _tagged(self, tagged: list[Any], depth: int) -> Any:
         tag = tagged[0]
         if tag == "H":
-            if tagged[1] not in self._handles:
+            if type(tagged[1]) is not int or tagged[1] not in self._handles:
                 raise Refused(
                     "a tensor of another run, or of none: what a kernel keeps from one "
                     "launch is gone in the next"
                 )
-            return self._handles[tagged[1]]
+            held = self._handles[tagged[1]]
+            if isinstance(held, Iterator) and not self._advances:
+                raise Refused("a loop that has begun is no operand: it would go on unseen")
+            return held
         if tag == "C":
             return self.facade.objects[tagged[1]]
         if tag in ("T", "L", "S", "M") and len(tagged[1]) > LONGEST:
@@ -672,6 +678,7 @@ class Session:
     def _do(self, what: str, message: list[Any]) -> Any:
         stub = self._stub(message[1])
         given = message[3:]
+        self._advances = what == "operator" and given[0] in ("next", "iter")
         if what == "call" and len(given) == 3:
             function = self.facade.objects.get(given[0]) if isinstance(given[0], str) else None
             if function is None:
@@ -679,6 +686,8 @@ class Session:
             return self._run(stub, function, given[1], given[2])
         if what == "operator" and len(given) == 2 and given[0] in _OPERATORS:
             args = [self.decode(item) for item in given[1]] if isinstance(given[1], list) else []
+            if len(args) != (1 if given[0] in _UNARY else 3 if given[0] == "setitem" else 2):
+                raise Refused(f"the operator {given[0]} with {len(args)} operands")
             if (
                 any(type(item).__name__ == "VirtualRegister" for item in args)
                 and given[0] != "getitem"
@@ -705,7 +714,10 @@ class Session:
             or not all(type(k) is str for k in named)
         ):
             raise Refused("arguments that are none")
-        if getattr(function, "__name__", "") in _LOOPS and not all(
+        name = getattr(function, "__name__", "")
+        if name == "scalar":  # with all numbers, NumPy could do the kernel's work
+            raise TypeError("nt.scalar makes a number of a tile, and kernels see none here")
+        if name in _LOOPS and not all(
             type(argument) is int
             for argument in (*positional, *named.values())
             if not callable(argument)

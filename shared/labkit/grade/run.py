@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unicodedata
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -39,6 +40,9 @@ from .plan import STUCK, Graded, LatePolicy, digest, load_plan
 from .report import environment, write_reports
 
 Task = dict[str, Any]
+
+
+LEAST_S = 60.0  # for what is judged again
 
 
 class Killed(RuntimeError):
@@ -87,6 +91,7 @@ def _judge(task: Task) -> dict[str, Any]:
             stderr=subprocess.PIPE,
             cwd=scratch,
         )
+        begun = time.monotonic()
         try:
             out, err = process.communicate(json.dumps(job).encode(), timeout=task["patience_s"])
         except subprocess.TimeoutExpired:
@@ -95,8 +100,10 @@ def _judge(task: Task) -> dict[str, Any]:
             return _unjudged(task, "it took longer than all limits allow")
         if process.returncode == 0:
             return json.loads(out)
-        if process.returncode == STUCK:  # the rest is judged without that case
-            return _judge({**task, "stuck": [*task.get("stuck", []), json.loads(out)]})
+        if process.returncode == STUCK:  # the rest is judged without that case, in the time left
+            took = time.monotonic() - begun
+            left = {name: max(task[name] - took, LEAST_S) for name in ("total_s", "patience_s")}
+            return _judge({**task, **left, "stuck": [*task.get("stuck", []), json.loads(out)]})
         if process.returncode < 0:
             raise Killed(f"signal {-process.returncode}")
         raise RuntimeError(
@@ -220,6 +227,7 @@ def make_tasks(
         "full": args.full,
         "of": graded.points,
         "memory": args.memory,
+        "total_s": graded.plan.total_s,
         "patience_s": graded.plan.total_s + 300,
         "submission_sha256": "",
         "key": key,

@@ -290,10 +290,11 @@ class Iterator:
         return self
 
     def __next__(self):
+        index = ask("operator", "next", [encode(self.it)])
         if self.before and not self.first:
             restore(sys._getframe(1), self.before)
         self.first = False
-        return ask("operator", "next", [encode(self.it)])
+        return index
 
 
 def numbers(frame):
