@@ -251,3 +251,15 @@ def test_no_loop_is_hidden_from_the_other_order(tmp_path, how):
     text = CALLS + hide + CHAIN.replace("LOOP(4)", "hide(nl.affine_range(4))")
     reply, _ = judged(written(tmp_path, "kernels", text), "kernels")
     assert reply["error"]["kind"] == "crash", reply
+
+
+def test_a_tile_that_an_iteration_takes_from_the_one_before_is_named(tmp_path):
+    carried = JIT + (
+        "    def sums(t):\n"
+        "        for i in nl.affine_range(4):\n"
+        "            t = nl.add(t, t)\n"
+        "        return t\n\n"
+        "    return turned(matrix, sums)\n"
+    )
+    reply, _ = judged(written(tmp_path, "kernels", carried), "kernels")
+    assert "the one before it made" in reply["shuffled"], reply

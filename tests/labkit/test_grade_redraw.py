@@ -106,3 +106,19 @@ def test_no_two_submissions_and_no_two_cases_have_the_same_inputs():
         for what in (("one",), ("two",), ("one", "0"), ("one", "1"))
     }
     assert len(seeds) == 16 and max(seeds).bit_length() > 100
+
+
+def test_runs_on_other_inputs_keep_to_the_time_of_the_submission(tmp_path):
+    (tmp_path / "kernels.py").write_text((ROOT / "labs" / "vecadd" / "kernels.py").read_text())
+    graded = load_plan(ROOT / "labs" / "vecadd")
+    case = graded.lab.case("transpose_128x128")
+    job = {"submission": str(tmp_path), "sandbox": "none", "kernels": "kernels", "seed": 3}
+    bench = Bench(job, graded, Facade())
+    try:
+        assert "outputs" in bench.run(case, "trn1") and "outputs" in bench.run_again(
+            case, "trn1", 4
+        )
+        bench.end = 0.0
+        assert "used up" in bench.run_again(case, "trn1", 5)["error"]["text"]
+    finally:
+        bench.stop()

@@ -418,6 +418,11 @@ class Session:
         tag = tagged[0]
         if tag == "H":
             if type(tagged[1]) is not int or tagged[1] not in self._handles:
+                if self._reordered:
+                    raise ValueError(
+                        "an iteration uses a tile that the one before it made, so that they cannot "
+                        "run in another order: make one tile before the loop, and write into it"
+                    )
                 raise Refused(
                     "a tensor of another run, or of none: what a kernel keeps from one "
                     "launch is gone in the next"
