@@ -30,6 +30,7 @@ from .show import (
     case_table,
     progress,
     replace_unencodable_output,
+    show_board,
     show_check,
     show_failures,
     show_printed,
@@ -481,17 +482,32 @@ def run_fleet(
     outcomes = [o for _, o in everything]
     if not outcomes:
         raise SpecError(f"no case is in the fleet {fleet!r}")
-    show_table(console, summary_table(everything))
-    show_failures(console, outcomes)
+    by_lab = [(lab, [o for n, o in everything if n == lab.label]) for lab in labs]
+    begun = [o for o in outcomes if not o.unwritten]
+    board = len(begun) < len(outcomes) and not getattr(args, "finished", True)
+    if not board or exit_code(begun) == 1:
+        rows = [(n, o) for n, o in everything if not (board and o.unwritten)]
+        show_table(console, summary_table(rows))
+    show_failures(console, begun if board else outcomes)
     show_printed(console, outcomes)
     show_slow(console, outcomes)
     show_check(console, outcomes, notes=args.level in ("teach", "strict"))
-    for lab in labs:
-        show_steps(console, lab, [o for n, o in everything if n == lab.label])
-        if lab.rubric:
-            show_score(console, lab, score(lab, [o for n, o in everything if n == lab.label]))
+    if board:
+        show_board(console, by_lab)
+        console.print(
+            "\nEach lab begins with the README.md in its folder; not started is no failure.",
+            highlight=False,
+            soft_wrap=True,
+        )
+    else:
+        for lab, mine in by_lab:
+            show_steps(console, lab, mine)
+            if lab.rubric:
+                show_score(console, lab, score(lab, mine))
     note_latency(console, outcomes)
     console.print(closing(outcomes, args), highlight=False, soft_wrap=True)
+    if board:
+        return exit_code(begun) if begun else 0
     return exit_code(outcomes)
 
 
@@ -574,6 +590,9 @@ def simulate_parser() -> argparse.ArgumentParser:
         "labs", nargs="*", metavar="LAB", help=f"labs to run (default: all of {', '.join(names)})"
     )
     parser.add_argument("--full", action="store_true", help="all cases, not only the quick ones")
+    parser.add_argument(
+        "--finished", action="store_true", help="a step that is not written yet is a failure"
+    )
     parser.add_argument(
         "--target",
         choices=TARGETS,

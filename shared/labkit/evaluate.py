@@ -46,6 +46,11 @@ class Outcome:
         """Return whether the latency is within the case's threshold; None if not known."""
         return self.within(self.case.threshold_us)
 
+    @property
+    def unwritten(self) -> bool:
+        """Return whether it ended at a stub, which says what is to be written."""
+        return (self.error or {}).get("name") == "not_written"
+
     def within(self, limits: Mapping[str, float]) -> bool | None:
         """Return whether the latency is within a limit by target; None if either is not known."""
         if self.target not in limits or self.latency is None:

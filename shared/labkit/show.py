@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -322,10 +322,29 @@ def show_steps(console: Console, lab: Lab, outcomes: Sequence[Outcome]) -> None:
 
     Where several courses give the lab, each counts its own points: those are in `show_score` only.
     """
-    one_course = len({line.course for line in lab.rubric}) == 1
     table = Table(title=f"Steps of {lab.name}", title_justify="left", box=None)
     for name in ("step", "section of README.md", "state", "points"):
         table.add_column(name, overflow="fold")
+    for cells in _steps(lab, outcomes):
+        table.add_row(*cells)
+    if table.row_count:
+        console.print(table)
+
+
+def show_board(console: Console, runs: Sequence[tuple[Lab, Sequence[Outcome]]]) -> None:
+    """Print the steps of several labs in one table, for who has only begun."""
+    table = Table(title="How far you are", title_justify="left", box=None)
+    for name in ("lab", "step", "section of its README.md", "state", "points"):
+        table.add_column(name, overflow="fold")
+    for lab, outcomes in runs:
+        for number, cells in enumerate(_steps(lab, outcomes)):
+            table.add_row("" if number else lab.label, *cells)
+    console.print(table)
+
+
+def _steps(lab: Lab, outcomes: Sequence[Outcome]) -> Iterator[tuple[str, ...]]:
+    """Yield number, section, state and points of the steps that have outcomes."""
+    one_course = len({line.course for line in lab.rubric}) == 1
     for step in lab.steps:
         results = [o for o in outcomes if o.case.name in step.cases]
         if not results:
@@ -335,11 +354,8 @@ def show_steps(console: Console, lab: Lab, outcomes: Sequence[Outcome]) -> None:
         points = one_course * sum(
             line.points for line in lab.rubric if set(line.cases) <= set(step.cases)
         )
-        table.add_row(
-            str(step.number), step.section, f"[{color}]{state}[/]", f"{points:g}" if points else "-"
-        )
-    if table.row_count:
-        console.print(table)
+        worth = f"{points:g}" if points else "-"
+        yield str(step.number), step.section, f"[{color}]{state}[/]", worth
 
 
 def step_state(outcomes: Sequence[Outcome], speed: bool = False) -> str:
@@ -351,8 +367,7 @@ def step_state(outcomes: Sequence[Outcome], speed: bool = False) -> str:
         slow = speed and any(o.meets_threshold is False for o in outcomes)
         return "too slow" if slow else "passing"
     wrong = [o for o in outcomes if o.status != PASSED]
-    unwritten = all((o.error or {}).get("name") == "not_written" for o in wrong)
-    return "not started" if unwritten else "failing"
+    return "not started" if all(o.unwritten for o in wrong) else "failing"
 
 
 def case_table(lab: Lab) -> Table:
@@ -388,8 +403,11 @@ def case_table(lab: Lab) -> Table:
 
 def totals(outcomes: Sequence[Outcome]) -> str:
     """Return the closing line, in the words of the exit code."""
-    count = {state: sum(o.status == state for o in outcomes) for state in _STYLE}
+    written = [o for o in outcomes if not o.unwritten]
+    count = {state: sum(o.status == state for o in written) for state in _STYLE}
     text = f"{count[PASSED]} passed, {count[FAILED]} failed"
+    if len(written) < len(outcomes):
+        text += f", {len(outcomes) - len(written)} not written yet"
     return text + (f", {count[NOT_RUN]} could not run" if count[NOT_RUN] else "")
 
 

@@ -353,6 +353,28 @@ def first_cases(lab, step):
     return list(cases.values())
 
 
+def test_the_first_run_is_a_board_and_no_failure(made, tmp_path):
+    folder = Path(shutil.copytree(made.folder, tmp_path / "mine"))
+
+    def simulate(*more):
+        return subprocess.run(
+            [sys.executable, "-m", "labkit", "simulate", "vecadd", *more],
+            cwd=folder,
+            text=True,
+            capture_output=True,
+        )
+
+    first = simulate()
+    assert first.returncode == 0 and len(first.stdout.splitlines()) < 15, first.stdout
+    assert "not started" in first.stdout and "failed on" not in first.stdout
+    assert simulate("--finished").returncode == 1
+    kernels = load_lab(folder / "labs" / "vecadd").kernels
+    wrong = "\n\n@nki.jit\ndef matrix_transpose(matrix):\n    return matrix\n"
+    kernels.write_text(kernels.read_text("utf-8") + wrong, "utf-8")
+    begun = simulate()
+    assert begun.returncode == 1 and "failing" in begun.stdout, begun.stdout
+
+
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", [p.name for p in LABS])
 def test_each_step_says_which_section_and_passes_with_its_solution(made, name, tmp_path):

@@ -214,7 +214,7 @@ def classroom(labs: Sequence[str], version: str = "0") -> str:
             f"      - name: {lab}\n        id: {lab}\n"
             "        uses: classroom-resources/autograding-command-grader@v1\n"
             f"        with:\n          test-name: {lab}\n"
-            f"          command: python -m labkit simulate {lab}\n"
+            f"          command: python -m labkit simulate {lab} --finished\n"
             "          timeout: 10\n          max-score: 1"
         )
         results.append(f'          {lab.upper()}_RESULTS: "${{{{ steps.{lab}.outputs.result }}}}"')
