@@ -59,9 +59,13 @@ def network_case(name: str, kernel: str, size: Network, *, dtype: str = "float32
 
 
 def transpose_case(rows: int, cols: int, dtype: str = "float32", **more: Any) -> Case:
-    """Return a case of nki_transpose; values are only moved, so the result must be exact."""
+    """Return a case of nki_transpose; values are only moved, so the result must be exact.
+
+    A tile of 128 x 128 takes two transfers, element by element 32,768; 64 leave much room.
+    """
     return Case(f"transpose_{rows}x{cols}" + (f"_{dtype}" if dtype != "float32" else ""),
-                "nki_transpose", "transpose", (Tensor((rows, cols), dtype),), accumulate=0, **more)
+                "nki_transpose", "transpose", (Tensor((rows, cols), dtype),), accumulate=0,
+                most_transfers=64 * -(-rows // 128) * -(-cols // 128), **more)
 
 
 def bias_case(act: str, rows: int, cols: int, most: int = 1, **more: Any) -> Case:

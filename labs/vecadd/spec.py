@@ -46,9 +46,14 @@ def add_case(kernel: str, size: int, **more: Any) -> Case:
 
 
 def transpose_case(rows: int, columns: int, **more: Any) -> Case:
-    """Return a case of the transpose. Values are only moved: the result must be exact."""
+    """Return a case of the transpose. Values are only moved: the result must be exact.
+
+    A tile of 128 x 128 takes two transfers, element by element 32,768; 64 leave much room.
+    """
     return Case(f"transpose_{rows}x{columns}", KERNELS["transpose"], "transpose",
-                (Tensor((rows, columns)),), accumulate=0, **more)
+                (Tensor((rows, columns)),), accumulate=0,
+                most_transfers=64 * -(-rows // 128) * -(-columns // 128),
+                uses=("nc_transpose", "nc_matmul"), **more)
 
 
 def _row_chunk(size: int, chunk: int, **more: Any) -> Case:

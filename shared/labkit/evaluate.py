@@ -214,7 +214,27 @@ def judge(
             _judge_findings(outcome)
             if outcome.status == PASSED and reply.get("shuffled") is not None:
                 _judge_shuffled(outcome, reply["shuffled"], expected, references)
+            if outcome.status == PASSED:
+                _judge_means(outcome)
     return outcome
+
+
+def _judge_means(outcome: Outcome) -> None:
+    """Fail a right kernel that does not do what its step teaches, where that was counted."""
+    case, transfers = outcome.case, outcome.stats.get("dma_transfers", 0)
+    instructions = outcome.stats.get("instructions", {})
+    if case.most_transfers and transfers > case.most_transfers:
+        outcome.status = FAILED
+        outcome.text = (
+            f"right, with {transfers:,} DMA transfers; at most {case.most_transfers:,} count here. "
+            "A small transfer takes as long as a large one: move whole tiles"
+        )
+    elif case.uses and instructions and not any(i.startswith(case.uses) for i in instructions):
+        outcome.status = FAILED
+        outcome.text = (
+            f"right, without {' or '.join(case.uses)}, which this step is about; it has "
+            + ", ".join(instructions)
+        )
 
 
 def _several(outputs: Any) -> tuple[Any, ...]:

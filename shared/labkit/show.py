@@ -361,11 +361,12 @@ def _steps(lab: Lab, outcomes: Sequence[Outcome]) -> Iterator[tuple[str, ...]]:
 def step_state(outcomes: Sequence[Outcome], speed: bool = False) -> str:
     """Return "passing", "not started" or "failing" for the runs of a step's cases.
 
-    With `speed`, "too slow" where the results are right and a latency is over its threshold.
+    With `speed`, "too slow" where the results are right and a latency is over its threshold, and
+    "not timed" where no latency is held against one.
     """
     if all(o.status == PASSED for o in outcomes):
-        slow = speed and any(o.meets_threshold is False for o in outcomes)
-        return "too slow" if slow else "passing"
+        met = [o.meets_threshold for o in outcomes] if speed else [True]
+        return "too slow" if False in met else "passing" if True in met else "not timed"
     wrong = [o for o in outcomes if o.status != PASSED]
     return "not started" if all(o.unwritten for o in wrong) else "failing"
 
@@ -373,14 +374,15 @@ def step_state(outcomes: Sequence[Outcome], speed: bool = False) -> str:
 def case_table(lab: Lab) -> Table:
     """Return what every case asks: shapes, tolerance and thresholds."""
     table = Table(title=f"Cases of {lab.name}", title_justify="left", box=None, pad_edge=False)
-    for name in ("case", "inputs", "summed", "rtol", "atol / rms", "threshold", "fleets"):
-        table.add_column(name, overflow="fold")
+    for name in ("case", "inputs", "summed", "rtol", "atol / rms", "at most", "fleets"):
+        table.add_column(name, overflow="fold", no_wrap=name == "atol / rms")
     for case in lab.cases:
         dtype = dtype_of(case.dtype_of_output())
         limit = tolerance(dtype, case.accumulate, np.ones(1), case.roundings, case.functions)
         limits = [
             f"{target} {us:g} us p{case.percentile}" for target, us in case.threshold_us.items()
         ]
+        limits += [f"{case.most_transfers:,} DMAs"] * bool(case.most_transfers)
         table.add_row(
             case.name,
             " ".join("x".join(map(str, t.shape)) for t in case.inputs) + f" {case.inputs[0].dtype}",

@@ -160,3 +160,19 @@ def test_simulate_refuses_what_it_does_not_know(flags, code, tmp_path):
         text=True,
     )
     assert done.returncode == code and "Traceback" not in done.stderr and done.stderr
+
+
+#: a right transpose that does not do what the step teaches, and what is said of it
+OTHERWISE = {
+    "at most 64 count": "    for r in range(rows):\n        for c in range(columns):\n"
+    "            nl.store(out[c:c + 1, r:r + 1], nl.load(matrix[r:r + 1, c:c + 1]))\n",
+    "without nc_transpose": "    nl.store(out, nl.load_transpose2d(matrix))\n",
+}
+
+
+@pytest.mark.parametrize("says", OTHERWISE)
+def test_a_right_transpose_of_another_kind_is_no_pass(tester, says):
+    text = (LAB / "kernels.py").read_text("utf-8")
+    begin, end = text.rindex("    # BEGIN SOLUTION"), text.rindex("    # END SOLUTION")
+    code, said = tester("--kernel transpose -n 128", (text[begin:end], OTHERWISE[says]))
+    assert code == 1 and says in said, said
