@@ -49,17 +49,25 @@ class Beyond(NamedTuple):
     def error(self, shape: tuple[int, ...]) -> NkiError:
         """Return the error of an access by a view of `shape`."""
         lo, hi = self.ends(shape)
+        beyond = (
+            "all of it lies beyond the end: which index goes with which dimension, and how far "
+            "does the loop go?"
+        )
         return fail(
             "NKI-I01",
             f"an access leaves the tensor in dimension {self.dim}",
             given=f"elements {lo} .. {hi}",
             limit=f"0 .. {self.size - 1}",
-            hint="if the last tile is partial, add mask=(index < size); otherwise check "
+            hint=beyond
+            if lo >= self.size > 1
+            else "if the last tile is partial, add mask=(index < size); otherwise check "
             "the loop bound",
             nki_hint=(
                 "one row does not repeat by itself: load it into all partitions, "
                 "nisa.dma_copy(dst=t, src=row.broadcast(0, n))"
                 if self.dim == 0 and self.size == 1
+                else beyond
+                if lo >= self.size
                 else "if the last tile is partial, end it with the tensor: "
                 "x[i:min(i + 128, n)]; otherwise check the loop bound"
             ),

@@ -77,7 +77,8 @@ def check_tile(
             limit=f"{hw.pmax} partitions",
             hint=f"loop over chunks of at most {hw.pmax} rows (nl.tile_size.pmax), or put "
             "more elements on the free dimension: reshape to "
-            f"({hw.pmax}, n // {hw.pmax})",
+            f"({hw.pmax}, n // {hw.pmax}); what the kernel returns is no tile: "
+            "buffer=nl.shared_hbm",
         )
     if len(shape) - blocks < 2:
         raise fail(

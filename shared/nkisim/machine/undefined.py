@@ -222,6 +222,9 @@ class Undefined:
                     + (
                         "No run-time index chose their rows"
                         if chosen
+                        else "nl.program_id is 0, as the kernel is launched without a grid: loop "
+                        "over the blocks"
+                        if self.m.launch.asked_id and not self.m.launch.grid
                         else "Does the loop cover a size that is not a multiple of the tile?"
                     ),
                     t.storage.where,
@@ -281,7 +284,7 @@ def never_written(m: Machine, s: Tensor) -> NkiError:
             else ""
         )
         + "write it first: nisa.dma_copy(dst=t, src=x[...]), another "
-        "instruction, or nisa.memset(t, 0.0)",
+        "instruction, or nisa.memset(t, 0.0); or are dst and src exchanged?",
     )
 
 

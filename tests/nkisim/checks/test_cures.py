@@ -65,6 +65,32 @@ class Row(NamedTuple):
 
 
 NKI = (
+    # places beyond the end, slices that are empty, rows that are to be repeated
+    Row(
+        "nisa.dma_copy(dst=t, src=x[256:384])",
+        "NKI-I01",
+        "how far does the loop go",
+        "nisa.dma_copy(dst=t, src=x[128:256])",
+    ),
+    Row(
+        "nisa.dma_copy(dst=t, src=x[128:128])",
+        "NKI-I01",
+        "from start to start + size",
+        "nisa.dma_copy(dst=t, src=x[128:256])",
+    ),
+    Row(
+        "nisa.dma_copy(dst=y, src=x[0:1].reshape((128, 512)))",
+        "NKI-S06",
+        "row.broadcast(0, 128)",
+        "nisa.dma_copy(dst=y, src=x[0:1].broadcast(0, 128))",
+    ),
+    Row(
+        "z = nl.zeros((256, 512), dtype=x.dtype)",
+        "NKI-P01",
+        "buffer=nl.shared_hbm",
+        "z = nl.zeros((128, 512), dtype=x.dtype)",
+    ),
+    Row("nisa.tensor_copy(dst=t, src=y)", "NKI-U01", "exchanged", "nisa.tensor_copy(dst=y, src=t)"),
     # copies of another size
     Row("nisa.dma_copy(dst=t, src=x[0:64])", "NKI-S01", "the shape of the source: "),
     Row("nisa.dma_copy(dst=t, src=x[0:128, 0:256])", "NKI-S01", "the shape of the source: "),
@@ -409,6 +435,12 @@ _STACK = "v = nl.zeros((2, 64, 64), dtype=x.dtype, buffer=nl.sbuf)\n"
 _BEHIND = "v = nl.zeros((64, 2, 64), dtype=x.dtype, buffer=nl.sbuf)\n"
 BETA1 = (
     Row(
+        "z = nl.load(x[256:384])",
+        "NKI-I01",
+        "how far does the loop go",
+        "z = nl.load(x[128:256])",
+    ),
+    Row(
         f"{_STACK}nl.store(out[0:64, 0:64], nisa.tensor_tensor(v, t[0:64, 0:64], op=np.add))",
         "NKI-S04",
         "of shape (64, 2, 64), with what is counted behind them, and take one of the 2",
@@ -601,3 +633,26 @@ def test_the_cure_makes_the_kernel_right(dialect, row, tmp_path):
         assert not re.search(r"\bdst=(?!out|\.\.\.)", error.hint), "words of the package nki"
     cured = row.right or "\n".join(statements(error.hint, row.wrong))
     assert findings(kernel_of(dialect, cured, tmp_path / "cured_kernel.py")) == set(), cured
+
+
+@pytest.mark.parametrize("dialect", HEADS)
+def test_the_index_of_a_grid_that_is_not_there_is_named(dialect, tmp_path):
+    """As in CUDA: nl.program_id(0) where nothing launches the kernel over a grid."""
+    text = (
+        f"{HEADS[dialect]}\n\n@nki.jit\ndef kernel(x):\n"
+        + {
+            "nki": "    out = nl.ndarray((256, 512), dtype=x.dtype, buffer=nl.shared_hbm)\n"
+            "    i = nl.program_id(0)\n"
+            "    nisa.dma_copy(dst=out[i * 128:i * 128 + 128], src=x[i * 128:i * 128 + 128])\n",
+            "beta1": "    out = nl.ndarray((256, 512), dtype=x.dtype, buffer=nl.shared_hbm)\n"
+            "    i = nl.program_id(0)\n"
+            "    nl.store(out[i * 128:i * 128 + 128], nl.load(x[i * 128:i * 128 + 128]))\n",
+        }[dialect]
+        + "    return out\n"
+    )
+    names: dict = {}
+    exec(compile(text, str(tmp_path / "kernel.py"), "exec"), names)
+    (said,) = [
+        f.text for f in nkisim.run(names["kernel"], X, target="trn2").findings if f.id == "NKI-O04"
+    ]
+    assert "without a grid" in said

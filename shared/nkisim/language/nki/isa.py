@@ -103,7 +103,8 @@ def nc_transpose(m: Machine, dst: Any, data: Any, engine: int) -> None:
             "NKI-D05",
             "warning",
             f"nisa.nc_transpose of {data!r} into {dst!r}: dst must have "
-            "the dtype of data (0.6; earlier releases let it pass)",
+            f"the dtype of data (0.6; earlier releases let it pass): make it {data.dtype}, and "
+            "nisa.tensor_copy casts on the way to SBUF",
             m.here(),
         )
     if engine not in (0, 1, 5):

@@ -427,7 +427,8 @@ def no_elements(t: Empty) -> NkiError:
         "a view without elements is used",
         given=f"shape {t.shape}",
         limit="at least one element in each dim",
-        hint="leave the instruction out: if stop > start: ...",
+        hint="a slice goes from start to start + size: x[i:i + 128]; where there is nothing to do, "
+        "leave the instruction out: if stop > start: ...",
     )
 
 
