@@ -72,6 +72,9 @@ def parser() -> answer.Parser:
         "--descriptors",
         help="static or dge; default: as the target and the kernel's compile options imply",
     )
+    parser.add_argument(
+        "--metrics", action="store_true", help="print all metrics, too, by neuron-profile's names"
+    )
     parser.add_argument("--html", metavar="FILE", help="write the page to look at")
     parser.add_argument("--perfetto", metavar="FILE", help="write a trace for ui.perfetto.dev")
     parser.add_argument(
@@ -164,7 +167,7 @@ def _shown(prof: Any, options: argparse.Namespace) -> dict[str, Any]:
     from nkisim import report
 
     try:
-        print(report.summary(prof))
+        print(report.summary(prof, options.metrics))
         for path, save in (
             (options.html, report.save_html),
             (options.json, report.save_json),

@@ -48,6 +48,11 @@ def parser() -> answer.Parser:
         "temporary folder, and a page is shown where it is",
     )
     parser.add_argument("--summary", action="store_true", help="print the summary, open nothing")
+    parser.add_argument(
+        "--metrics",
+        action="store_true",
+        help="the same, with all metrics by neuron-profile's names",
+    )
     parser.add_argument("--no-open", action="store_true", help="only print the path of the page")
     document.add_json(parser)
     return parser
@@ -83,8 +88,8 @@ def _view(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
             save_table(report, options.table)
             print(options.table)
             return 0, {"page": None, "head": report.head}
-        if options.summary:
-            print(table(report) if options.measured else summary(report))
+        if options.summary or options.metrics:
+            print(table(report) if options.measured else summary(report, options.metrics))
             return 0, {"page": None, "head": report.head}
         path = _page(options)
         if options.html and path in (

@@ -1,4 +1,4 @@
-"""The summary in the terminal: what to do first, and then the metrics.
+"""The summary in the terminal: where the time goes and what to do first; the metrics if asked for.
 
 Metrics are in the shape of `neuron-profile view --output-format summary-text`: names and units are
 that tool's, so that the questions of a handout read the same offline and on hardware: times in
@@ -43,9 +43,9 @@ def what(head: dict[str, Any]) -> str:
     return "; ".join(filter(None, (case, given, package, head.get("date"))))
 
 
-def summary(prof: Any) -> str:
+def summary(prof: Any, metrics: bool = False) -> str:
     """Return the summary of a profile as text: where the time goes by line, findings, what to
-    change first, and then one metric a line, alphabetical."""
+    change first; with `metrics` also one metric a line, alphabetical."""
     report = report_of(prof)
     head, values = report.head, report.head["metrics"]
     seconds = values.get("nc_latency")
@@ -60,7 +60,7 @@ def summary(prof: Any) -> str:
             "the error of the model does not say which"
         )
     if "floor" in head:
-        lines += ["", *_floor(head), "", *_time_by_line(head)]
+        lines += ["", *_floor(head), _bound(values), "", *_time_by_line(head)]
     if head.get("first_bad"):
         lines += ["", *map(first_bad, head["first_bad"])]
     findings = head["findings"]
@@ -75,8 +75,9 @@ def summary(prof: Any) -> str:
     told = told or list(filter(None, [head.get("verdict")]))
     if told:  # a measured profile has none
         lines += ["", "what to change first:", *(f"    {text}" for text in told)]
-    width = max(map(len, values)) + 4
-    lines += ["", "metrics:", *(f"    {name:<{width}}{_text(v)}" for name, v in values.items())]
+    if metrics:
+        width = max(map(len, values)) + 4
+        lines += ["", "metrics:", *(f"    {name:<{width}}{_text(v)}" for name, v in values.items())]
     return "\n".join(lines)
 
 
@@ -99,6 +100,18 @@ def _floor(head: dict[str, Any]) -> list[str]:
         f"work {floor['work_us']:,.1f} us (launch, and {floor['busiest']}, which is busy longest): "
         f"the other {max(0.0, latency - floor['work_us']):,.1f} us are waits",
     ]
+
+
+def _bound(values: dict[str, Any]) -> str:
+    """Return what limits a kernel, and what that means."""
+    bound = values.get("bound", "?")
+    if bound == "latency":
+        return (
+            "bound latency: nothing is busy most of the time that is not the launch; instructions "
+            "wait for each other, or for DMAs to begin"
+        )
+    who = "the DMA engines are" if bound == "dma" else f"the {bound} engine is"
+    return f"bound {bound}: {who} busy most of the time that is not the launch"
 
 
 def _time_by_line(head: dict[str, Any]) -> list[str]:

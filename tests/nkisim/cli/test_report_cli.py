@@ -37,6 +37,7 @@ def test_profile_prints_the_summary_and_writes_what_was_asked_for(capsys, tmp_pa
         files[1],
         "--perfetto",
         files[2],
+        "--metrics",
     )
     assert code == 0, err
     assert "dma_transfer_count" in out and "not measured" in out.splitlines()[0]
@@ -61,7 +62,7 @@ def test_leaving_out_the_arithmetic_changes_no_prediction(capsys):
 @pytest.mark.parametrize("option", ["--kwarg=times=3", "--set=REPEAT=3"])
 def test_named_arguments_and_constants_reach_the_kernel(capsys, option):
     code, out, err = run(
-        profile.command, capsys, f"{KERNELS}:repeat", "--arg", "128x8:bf16", option
+        profile.command, capsys, f"{KERNELS}:repeat", "--arg", "128x8:bf16", option, "--metrics"
     )
     assert code == 0, err
     counts = [
@@ -163,6 +164,8 @@ def test_view_puts_two_profiles_on_one_page(capsys, saved, tmp_path):
 
 def test_view_prints_the_summary_without_a_browser(capsys, saved, opened):
     code, out, _ = run(view.command, capsys, saved[0], "--summary")
+    assert code == 0 and "bound " in out and "total_time" not in out and opened == []
+    code, out, _ = run(view.command, capsys, saved[0], "--metrics")
     assert code == 0 and "total_time" in out and opened == []
 
 

@@ -61,13 +61,16 @@ def test_the_summary_says_first_that_it_is_predicted(add):
 
 
 def test_the_summary_is_alphabetical_one_metric_a_line(add):
-    lines = [line.split() for line in report.summary(add).split("metrics:\n")[1].splitlines()]
+    lines = [
+        line.split()
+        for line in report.summary(add, metrics=True).split("metrics:\n")[1].splitlines()
+    ]
     names = [name for name, _ in lines]
     assert names == sorted(names) and len(names) > 30
 
 
 def test_the_summary_answers_the_questions_of_the_handout(add):
-    text = report.summary(add)
+    text = report.summary(add, metrics=True)
     assert metric(text, "dma_transfer_count") == 6
     assert metric(text, "total_time") == pytest.approx(add.profile_total_us / 1e6, rel=1e-4)
     assert metric(text, "hbm_read_bytes") == 2 * metric(text, "hbm_write_bytes") == 2048000
@@ -77,7 +80,7 @@ def test_the_summary_answers_the_questions_of_the_handout(add):
 
 
 def test_percentages_are_fractions_of_the_total_time(add):
-    text = report.summary(add)
+    text = report.summary(add, metrics=True)
     for name in ("vector_engine", "dma", "total"):
         active = metric(text, f"{name}_active_time")
         assert 0 < active < metric(text, "total_time")
@@ -87,7 +90,7 @@ def test_percentages_are_fractions_of_the_total_time(add):
 
 
 def test_a_matmul_in_float32_counts_twice_as_in_neuron_profile(matmul):
-    text = report.summary(matmul)
+    text = report.summary(matmul, metrics=True)
     assert metric(text, "model_flops") == pytest.approx(2 * 2 * 128 * 1024 * 256, rel=1e-4)
     assert metric(text, "matmul_instruction_count") == 4
     half = profile(
@@ -97,13 +100,15 @@ def test_a_matmul_in_float32_counts_twice_as_in_neuron_profile(matmul):
         target="trn2",
         compute=False,
     )
-    assert metric(report.summary(half), "model_flops") == pytest.approx(
+    assert metric(report.summary(half, metrics=True), "model_flops") == pytest.approx(
         2 * 128 * 1024 * 256, rel=1e-4
     )
 
 
 def test_a_transpose_is_work_of_the_hardware_but_not_of_the_model():
-    text = report.summary(profile(kernel("transpose"), zeros(128, 128), target="trn2"))
+    text = report.summary(
+        profile(kernel("transpose"), zeros(128, 128), target="trn2"), metrics=True
+    )
     assert metric(text, "model_flops") == metric(text, "mfu_estimated_percent") == 0
     assert metric(text, "hardware_flops") == metric(text, "transpose_flops") > 0
 
@@ -395,8 +400,12 @@ def test_perfetto_itself_reads_the_trace(matmul, tmp_path):
 
 
 def test_the_summary_begins_with_time_by_line_and_ends_with_metrics(matmul):
-    text = report.summary(matmul)
-    at = [text.index(part) for part in ("floor ", "time by line", "what to change", "metrics:")]
+    text = report.summary(matmul, metrics=True)
+    assert text.startswith(report.summary(matmul)) and "metrics:" not in report.summary(matmul)
+    at = [
+        text.index(part)
+        for part in ("floor ", "\nbound ", "time by line", "what to change", "metrics:")
+    ]
     assert at == sorted(at)
     assert re.search(r"\d us +\d+%  kernels_for_reports.py:\d+ +nc_matmul", text)
     assert "lhs_t 256x128 float32" in text.splitlines()[1]
