@@ -196,9 +196,9 @@ def explain_parser() -> document.Parser:
         "id",
         nargs="*",
         help="as printed with the error, the SDK's name of it, a code of the "
-        "compiler or the runtime (NCC_EVRF051, NRT_EXEC_OOB), or a line of "
-        "a log; any other word: the rules that are about it; without it: "
-        "the list of rules",
+        "compiler or the runtime (NCC_EVRF051, NRT_EXEC_OOB), or a line of a log; a function "
+        "of NKI (nc_matmul): its call and what it does; any other word: the rules about it; "
+        "without it: the list of rules",
     )
     parser.add_argument(
         "--write",
@@ -277,6 +277,11 @@ def _pages_of(word: str, rules: Mapping[str, Any]) -> list[str]:
     ids = rules_meant(word, rules)
     if ids:
         return [_page_of(id, rules) for id in ids]
+    from nkisim.cli import reference  # needs NumPy, which doctor may find missing
+
+    if function := reference.page(word):
+        about = _near(word.rpartition(".")[2], rules).removeprefix("; about that:\n")
+        return [function + (f"\n\nRules about it:\n{about}" if "NKI-" in about else "")]
     return _pages_in(word, rules) if not _ID.fullmatch(word.strip().upper()) else []
 
 

@@ -76,6 +76,17 @@ def test_a_page_has_the_figures_of_each_target_from_hw(capsys):
         assert f"{hw.size(core.sbuf_usable_bytes)} on {core.name}" in said
 
 
+@pytest.mark.parametrize("course, calls", [("", 2), ("trn1", 1), ("trn2", 1)])
+def test_explain_prints_how_a_function_is_called(course, calls, monkeypatch, capsys):
+    if course:
+        monkeypatch.setenv("NKI_COURSE", course)
+    assert main.main(["explain", "nisa.nc_transpose"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("nisa.nc_transpose(") == calls and "Transpose a tile" in said
+    assert ("import nki:" in said) == (course != "trn1")
+    assert main.main(["explain", "nc_transposed"]) == 2
+
+
 def test_explain_without_an_id_lists_them(rules, capsys):
     assert main.main(["explain"]) == 0
     assert capsys.readouterr().out.splitlines() == [

@@ -180,7 +180,7 @@ def test_codes_without_a_page_and_of_the_runtime(written, first, capsys):
     assert asked(written, capsys=capsys).startswith(first)
 
 
-@pytest.mark.parametrize("word", ["matmul", "psum", "partition", "zork", "two words", "the error"])
+@pytest.mark.parametrize("word", ["bank", "psum", "partition", "zork", "two words", "the error"])
 def test_other_words_are_no_message(word, capsys):
     assert main.main(["explain", word]) == 2
     assert capsys.readouterr().out == ""
