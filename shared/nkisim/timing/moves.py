@@ -29,7 +29,8 @@ class Moves:
 
 
 def most_held(acc: Accesses, but: np.ndarray | None = None) -> int:
-    """Return the bytes of SBUF (per partition) that tiles but versions `but` take at most."""
+    """Return the bytes of SBUF (per partition) that tiles but versions `but` take at most, with
+    those that the kernel places by itself."""
     v = acc.versions
     other = ~v.psum
     if but is not None:
@@ -37,4 +38,4 @@ def most_held(acc: Accesses, but: np.ndarray | None = None) -> int:
     steps = np.zeros(len(acc.specs) + 1, np.int64)
     np.add.at(steps, v.first[other], v.bytes[other])
     np.subtract.at(steps, v.last[other] + 1, v.bytes[other])
-    return int(np.cumsum(steps).max(initial=0))
+    return int(np.cumsum(steps).max(initial=0)) + acc.taken

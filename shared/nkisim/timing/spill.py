@@ -41,7 +41,8 @@ def spill_sbuf(trace: Trace, hw: NeuronCore, rename: bool, room: bool = False) -
     `room`: keep room for what comes back while it is in flight.
     """
     budget = _beside_reloads(hw) if room else hw.sbuf_usable_bytes
-    return _Sbuf(trace, accesses(trace, hw, rename), hw, budget, psum=False).run()
+    acc = accesses(trace, hw, rename)
+    return _Sbuf(trace, acc, hw, budget - acc.taken, psum=False).run()
 
 
 def _beside_reloads(hw: NeuronCore) -> int:

@@ -30,8 +30,9 @@ def pairs(
     `ev`: accesses in program order, `vid`: the version of each, `specs` and `queue`: of each
     instruction, `apart`: accesses that matter only to the very same region,
     `whole`: accesses to all bytes of their version.
-    A read waits for the last write; a write for the last write and, queue by queue, the last read
-    since. A matmul need not wait for the partial sums that its own engine adds to.
+    A read waits for the last write, and of a sum for each part; a write for the last write and for
+    the reads since, of other regions queue by queue for the last one. A matmul need not wait for
+    the partial sums that its own engine adds to.
     """
     instr, write = ev["instr"], ev["write"]
     if not len(instr):
@@ -86,6 +87,17 @@ class _Accesses:
         """Return whether accesses `e` add to what their own engine wrote last."""
         return self.adds[e] & (self.queue[last] == self.queue[e])
 
+    def _sums(self) -> np.ndarray:
+        """Return of each access the first part of the sum that the last write up to it belongs
+        to."""
+        at = np.arange(len(self.instr))
+        last = np.full(len(at), -1)
+        last[1:] = np.maximum.accumulate(np.where(self.write, at, -1))[:-1]
+        last[last < self.begin[self.region]] = -1
+        adds = (last >= 0) & self.write
+        adds[adds] = self._own(last[adds], at[adds])
+        return np.maximum.accumulate(np.where(self.write & ~adds, at, -1))
+
     def within(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the pairs that conflict in one region."""
         n = len(self.instr)
@@ -103,18 +115,17 @@ class _Accesses:
         ends = np.append(ends[1:], n)  # the first to come that does not add
         part = np.flatnonzero(self.write & np.append(accumulates[1:], False) & (ends < n))
         part = part[self.region[ends[part]] == self.region[part]]
-        found.append((part, ends[part]))
-        # the last read of each queue between two writes
         step = np.cumsum(self.write)  # of a read: the write that follows, +1
         writes = np.flatnonzero(self.write)
+        until = np.append(writes, n)[step[ends[part]]]  # all that read the sum, not the first alone
+        until = np.minimum(until, np.append(self.begin, n)[self.region[part] + 1])
+        readers = np.where(self.write[ends[part]], 1, np.maximum(until - ends[part], 1))
+        found.append((np.repeat(part, readers), ranges(ends[part], readers)))
+        # all reads between two writes: an engine that chooses among some may do an earlier one last
         reads = np.flatnonzero(~self.write)
         reads = reads[step[reads] < len(writes)]
         reads = reads[self.region[writes[step[reads]]] == self.region[reads]]
-        queues = int(self.queue.max()) + 1
-        reader = np.full(len(writes) * queues, -1)
-        reader[step[reads] * queues + self.queue[reads]] = reads  # the last one stays
-        slots = np.flatnonzero(reader >= 0)
-        found.append((reader[slots], writes[slots // queues]))
+        found.append((reads, writes[step[reads]]))
         before, after = (np.concatenate(arrays) for arrays in zip(*found))
         return self.instr[before], self.instr[after]
 
@@ -132,6 +143,10 @@ class _Accesses:
         there = np.flatnonzero(last >= 0)
         there = there[~self._own(last[there], e[there])]
         out = [(self.instr[last[there]], self.instr[e[there]])]
+        first = self._sums()[last[there]]  # of a sum every part
+        parts = ranges(first, last[there] - first)
+        pairs = parts, np.repeat(e[there], last[there] - first)
+        out.append(tuple(self.instr[side[self.write[parts]]] for side in pairs))  # type: ignore[arg-type]
         writes = self.write[e]
         e, at, begin, last = e[writes], at[writes], begin[writes], last[writes]
         since = np.where(last >= 0, self.when[last], -1)

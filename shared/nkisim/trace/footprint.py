@@ -96,6 +96,14 @@ class Accesses:
     specs: np.ndarray  # by instruction
     stores: StorageTable
 
+    @property
+    def taken(self) -> int:
+        """Return the bytes of a partition of SBUF below which the kernel places tiles by itself;
+        those that it leaves to the compiler lie above."""
+        stores = self.stores
+        placed = (stores.arena & ~stores.psum & ~stores.hbm)[self.ev["storage"]]
+        return int(self.ev["hi"][placed].max(initial=0))
+
 
 def accesses(trace: Trace, hw: NeuronCore, rename: bool = True) -> Accesses:
     """Find the accesses of a trace and the lives of its tiles.
@@ -115,7 +123,7 @@ def analyse(
     acc = accesses(trace, hw, rename)
     ev, versions, vid, specs, stores = acc.ev, acc.versions, acc.vid, acc.specs, acc.stores
     queue = queue_of[specs]
-    waits, overflow = _place(versions, vid, ev["instr"], queue, hw)
+    waits, overflow = _place(acc, queue, hw)
     read = np.zeros(len(stores.hbm), bool)
     read[ev["storage"][~ev["write"]]] = True
     apart = (stores.hbm & ~read)[ev["storage"]]  # outputs: only the same region matters
@@ -236,13 +244,7 @@ def _events(trace: Trace, stores: StorageTable) -> dict[str, np.ndarray]:
     for f, (spec, number, p) in enumerate(operand_specs):
         extent[f] = p.span(free=p.memory is not HBM)
         partly = spec.accumulate or spec.row.merges or spec.masked or spec.scatters
-        if (
-            p.memory is not HBM
-            and number < spec.outputs
-            and not partly
-            and 0 not in p.strides
-            and extent[f] * p.shape[0] == p.nbytes
-        ):
+        if p.memory is not HBM and number < spec.outputs and not partly and p.fills():
             solid[f] = p.shape[0]
     accesses = trace.operands()
     writable = np.flatnonzero(~stores.readonly[accesses.storage])
@@ -344,12 +346,13 @@ def _versions(
 
 
 def _place(
-    v: Versions, vid: np.ndarray, instr: np.ndarray, queue: np.ndarray, hw: NeuronCore
+    acc: Accesses, queue: np.ndarray, hw: NeuronCore
 ) -> tuple[tuple[np.ndarray, np.ndarray], dict[str, int]]:
     """Hand out SBUF in program order; return (earlier, later) of the waits for it."""
+    v, vid, instr = acc.versions, acc.vid, acc.ev["instr"]
     before, after = array("q"), array("q")
     overflow: dict[str, int] = {}
-    capacity = hw.sbuf_usable_bytes
+    capacity = hw.sbuf_usable_bytes - acc.taken
     placed = np.flatnonzero(~v.psum & (v.bytes > 0))
     if int(v.bytes[placed].sum()) > capacity:
         user, begin = _last_accesses(vid, instr, queue, len(v.storage))

@@ -88,6 +88,17 @@ class Pattern:
             + self.dtype.itemsize
         )
 
+    def fills(self) -> bool:
+        """Return whether the elements of a partition lie side by side: none of them twice, and no
+        gap between. As many elements as the span has room for can still leave holes in it."""
+        step = self.dtype.itemsize
+        for stride, n in sorted((abs(s), n) for n, s in zip(self.shape[1:], self.strides[1:])):
+            if n > 1:
+                if stride != step:
+                    return False
+                step *= n
+        return 0 not in self.strides
+
     def lowest(self) -> int:
         """Return the bytes from the first element to the lowest (0, or less: negative strides)."""
         if min(self.strides, default=0) >= 0:

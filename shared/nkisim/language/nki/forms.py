@@ -89,6 +89,18 @@ def _negated(m: Machine, given: dict[str, Any]) -> str | None:
     return f"an instruction is given {how}" if how else None
 
 
+def _otherwise_named(m: Machine, given: dict[str, Any]) -> str | None:
+    """Return an operator that is a function of NumPy, or one of nl that reduces by itself."""
+    for key in _OPERATORS:
+        op = given.get(key)
+        name, named = getattr(op, "__name__", ""), _named(op) if callable(op) else ""
+        numpy = named and not hasattr(op, "nki_op")
+        if numpy or f"nl.{name}" in _REDUCTIONS and named in ops.ALU:
+            here = f"{key}={'np' if numpy else 'nl'}.{name}"
+            return f"{here} has another name among the operators: nl.{named}"
+    return None
+
+
 def _called(name: str) -> Any:
     def test(m: Machine, given: dict[str, Any]) -> str | None:
         return f"{name} is called"
@@ -303,6 +315,21 @@ ROWS: tuple[Verdict, ...] = (
         "op0=nl.equal, operand0=0.0",
         "op0=nl.logical_not of an instruction",
         known=(DOCUMENTED, READ),
+    ),
+    Verdict(
+        "NKI-R35",
+        "API reference 0.2 to 0.6: supported operators",
+        "note",
+        "Operators are functions of nl by the names of the table",
+        _otherwise_named,
+        frozenset(),
+        "The table of operators has functions of nl alone, as nl.maximum and nl.add; not those "
+        "of NumPy, which kernels of neuronxcc.nki take, nor nl.max and nl.sum, which reduce a "
+        "tile. Whether a release takes them all the same is not documented.",
+        "op=nl.add, op=nl.maximum, op=nl.minimum",
+        "op=np.add, op=nl.max of an instruction",
+        verdict=UNSURE,
+        known=(DOCUMENTED,),
     ),
     Verdict(
         "NKI-R18",

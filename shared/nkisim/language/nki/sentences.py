@@ -225,6 +225,7 @@ SENTENCES: tuple[Sentence, ...] = (
             "",
             "nl.right_shift is the logical one, here too",
         ),
+        ("operators are functions of nl by the names of the table", "NKI-R35"),
         ("tensor_tensor: the tiles have the same number of elements", "NKI-R11"),
         ("tensor_tensor: two operands in PSUM", "NKI-M07"),
         ("tensor_tensor: no PSUM with nl.power", "NKI-M01"),
