@@ -50,17 +50,19 @@ def grouped_case(heads: int, groups: int, n: int, d: int, dtype: str = "float32"
 
 
 def decode_case(heads: int, groups: int, capacity: int, d: int, length: int,
-                dtype: str = "float32", **more: Any) -> Case:
+                dtype: str = "float32", spread: float = SPREAD, **more: Any) -> Case:
     """Return a case of decode: caches with room for `capacity` tokens that hold `length`.
 
     A row of each cache is written, and the caches are not.
     """
-    token, cache = Tensor((groups, d), dtype, -SPREAD, SPREAD), (groups, capacity, d)
-    found = (Tensor((heads, d), dtype, -SPREAD, SPREAD), token, Tensor((groups, d), dtype),
-             Tensor(cache, dtype, -SPREAD, SPREAD), Tensor(cache, dtype),
-             Tensor((1, 1), "int32", length, length + 1))
+    token, cache = Tensor((groups, d), dtype, -spread, spread), (groups, capacity, d)
+    found = (Tensor((heads, d), dtype, -spread, spread), token, Tensor((groups, d), dtype),
+             Tensor(cache, dtype, -spread, spread), Tensor(cache, dtype),
+             Tensor((1, 1), "int32", length, length + 1, anywhere=(0, capacity)))
     label = f"decode_{heads}of{groups}x{capacity}x{d}_at{length}"
-    return Case(label + (f"_{dtype}" if dtype != "float32" else ""), "decode", "decode", found,
+    label += f"_{dtype}" if dtype != "float32" else ""
+    label += f"_to{spread:g}" if spread != SPREAD else ""
+    return Case(label, "decode", "decode", found,
                 accumulate=capacity + d, functions=("exp", "matmul"),
                 roundings=4 if dtype == "float32" else 2, targets=TARGETS,
                 flops=4.0 * d * heads * (length + 1), reads=(length + 1) / (capacity + 1),
@@ -80,6 +82,11 @@ CASES = (
     plain_case(128, 640, 64),
     plain_case(140, 530, 32),
     plain_case(32, 1024, 128, "bfloat16"),
+    # powers of these scores overflow where their maximum is not subtracted
+    plain_case(64, 640, 128, "bfloat16", spread=12.0),
+    causal_case(150, 128, "bfloat16", spread=12.0),
+    grouped_case(2, 1, 140, 128, "bfloat16", spread=12.0),
+    decode_case(2, 1, 260, 128, 200, "bfloat16", spread=12.0),
     causal_case(640, 32),
     causal_case(200, 64),
     causal_case(256, 128, "bfloat16"),

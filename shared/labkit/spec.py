@@ -43,6 +43,8 @@ class Tensor:
     Values are uniform in [low, high); integer dtypes get integers from the same range. With
     low == high all are that number. `distinct`: so many integers that follow each other in memory
     are all different, as the numbers of a top-k are. `file`: a .npy file that holds them instead.
+    `anywhere`: the range from which the grader's further runs draw, where a case has one number of
+    many, such as a length.
     """
 
     shape: tuple[int, ...]
@@ -51,6 +53,7 @@ class Tensor:
     high: float = 1.0
     file: str = ""
     distinct: int = 0
+    anywhere: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if not self.shape or any(n < 1 for n in self.shape):

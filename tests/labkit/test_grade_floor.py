@@ -120,9 +120,7 @@ def test_a_time_that_cannot_be_is_refused_and_shown(tmp_path, monkeypatch):
     """In a lab whose spec says that the transpose needs a second of products, no time can be."""
     labs = small_lab(tmp_path)
     spec = labs / "vecadd" / "spec.py"
-    spec.write_text(
-        spec.read_text().replace("accumulate=0, **more)", "accumulate=0, flops=1e13, **more)")
-    )
+    spec.write_text(spec.read_text().replace("accumulate=0,\n", "accumulate=0, flops=1e13,\n"))
     monkeypatch.setenv("LABKIT_LABS", str(labs))
     assert run(hand_in(tmp_path / "subs", ann=SOLVED), tmp_path / "out") == 0
     verdict = json.loads((tmp_path / "out/verdicts/ann.json").read_text())
@@ -145,7 +143,7 @@ def test_who_is_much_faster_than_staff_is_shown_and_keeps_the_points(tmp_path, m
         "    rows, columns = matrix.shape\n",
         """\
     rows, columns = matrix.shape
-    for _ in nl.sequential_range(300):
+    for _ in nl.sequential_range(50):
         spare = nl.load(matrix[0:128, 0:128])
 """,
         1,

@@ -133,9 +133,9 @@ NATURAL = [
     ("add_rms_norm_256x512", "normalise(total, factor", "normalise(load(x[r:r + n]), factor",
      "the residual is not added"),
     ("add_rms_norm_256x512", "return normed, added", "return added, normed", "are exchanged"),
-    ("softmax_long_16x65536_to50", "before, largest_before = total, largest",
+    ("softmax_long_16x65536_to100", "before, largest_before = total, largest",
      "before, largest_before = None, None", "of the last chunk alone"),
-    ("softmax_long_16x65536_to50", "operand0=shrink", "operand0=1.0", "the sum is not scaled"),
+    ("softmax_long_16x65536_to100", "operand0=shrink", "operand0=1.0", "the sum is not scaled"),
 ]  # fmt: skip
 
 

@@ -22,12 +22,14 @@ def draws(case: Case, cases: Iterable[Case], elements: int) -> Iterator[Case]:
     """Yield the case, with the ranges of its inputs, for each further run on other inputs.
 
     `cases`: those of the lab; `elements`: those of the smallest output. An input of integers, or of
-    a file, keeps its range: it holds indices.
+    a file, keeps its range (it holds indices), unless the case says from where else it may come.
     """
     if any(tensor.file for tensor in case.inputs):
         return
     for _ in range(max(1, min(MOST, -(-ELEMENTS // max(1, elements))))):
         yield case
+    if any(tensor.anywhere for tensor in case.inputs):
+        yield dataclasses.replace(case, inputs=tuple(map(_moved, case.inputs)))
     drawn = {_ranges(case, case)}
     for other in cases:
         if _alike(case, other) and (ranges := _ranges(case, other)) not in drawn:
@@ -44,6 +46,12 @@ def draws(case: Case, cases: Iterable[Case], elements: int) -> Iterator[Case]:
                 added=max(case.added, other.added),
                 functions=(*case.functions, *other.functions),
             )
+
+
+def _moved(tensor: Tensor) -> Tensor:
+    """Return an input with the range that it may have all the same, if it has one."""
+    low, high = tensor.anywhere or (tensor.low, tensor.high)
+    return dataclasses.replace(tensor, low=low, high=high)
 
 
 def _ranges(case: Case, other: Case) -> tuple[tuple[float, float], ...]:
