@@ -63,40 +63,45 @@ def logits_of(x: np.ndarray, router: np.ndarray) -> np.ndarray:
     return result
 
 
+def best_of(x: np.ndarray, router: np.ndarray, k: int) -> np.ndarray:
+    """Return the numbers of the k best experts."""
+    best: np.ndarray = np.argsort(-logits_of(x, router), axis=1, kind="stable")[:, :k]
+    return best
+
+
 def over_all(right: Any, x: np.ndarray, router: np.ndarray, k: int, scores: str) -> Any:
     """Return weights from the softmax over all experts."""
     if scores != "softmax":
         return None
-    logits, numbers = logits_of(x, router), right(x, router, k, scores)[1]
+    logits, numbers = logits_of(x, router), best_of(x, router, k)
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     powers /= powers.sum(axis=1, keepdims=True)
-    return np.take_along_axis(powers, numbers.astype(int), axis=1), numbers
+    return np.take_along_axis(powers, numbers, axis=1), numbers
 
 
 def not_divided(right: Any, x: np.ndarray, router: np.ndarray, k: int, scores: str) -> Any:
     """Return exponentials or sigmoids that are not divided by their sum."""
-    numbers = right(x, router, k, scores)[1]
-    best = np.take_along_axis(logits_of(x, router), numbers.astype(int), axis=1)
+    numbers = best_of(x, router, k)
+    best = np.take_along_axis(logits_of(x, router), numbers, axis=1)
     return np.exp(best - best[:, :1]) if scores == "softmax" else 1 / (1 + np.exp(-best)), numbers
 
 
 def raw(right: Any, x: np.ndarray, router: np.ndarray, k: int, scores: str) -> Any:
     """Return the logits themselves."""
-    numbers = right(x, router, k, scores)[1]
-    return np.take_along_axis(logits_of(x, router), numbers.astype(int), axis=1), numbers
+    numbers = best_of(x, router, k)
+    return np.take_along_axis(logits_of(x, router), numbers, axis=1), numbers
 
 
 def over_eight(right: Any, x: np.ndarray, router: np.ndarray, k: int, scores: str) -> Any:
     """Return weights whose sum is that of the eight largest."""
     if k == 8:
         return None
-    weights, numbers = right(x, router, 8, scores)
-    return weights[:, :k], numbers[:, :k]
+    return right(x, router, 8, scores)[0][:, :k], best_of(x, router, k)
 
 
 def smallest(right: Any, x: np.ndarray, router: np.ndarray, k: int, scores: str) -> Any:
     """Return the k smallest."""
-    return right(x, -router, k, scores)
+    return right(x, -router, k, scores)[0], best_of(x, -router, k)
 
 
 def silu(x: np.ndarray) -> np.ndarray:
@@ -123,7 +128,10 @@ def mixture(body: Body, weighted: bool = True) -> Callable[..., np.ndarray]:
 def reordered(right: Any, x: np.ndarray, *rest: np.ndarray, **more: Any) -> Any:
     """Return what comes of tokens whose numbers lie in blocks of 128."""
     turned = blocks_first(x)
-    return None if turned is None else right(turned, *rest, **more)
+    if turned is None:
+        return None
+    made = right(turned, *rest, **more)
+    return (made[0], made[1].scores.argmax(axis=-1)) if isinstance(made, tuple) else made
 
 
 def rows_in_blocks(right: Any, x: np.ndarray, gate: np.ndarray, up: np.ndarray, down: np.ndarray,

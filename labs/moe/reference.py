@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from labkit import AnyArgmax
+
 
 def gather(table: np.ndarray, which: np.ndarray) -> np.ndarray:
     """Return the rows of the table that `which` [n, 1] names."""
@@ -18,13 +20,18 @@ def scatter_add(table: np.ndarray, rows: np.ndarray, which: np.ndarray) -> np.nd
 
 
 def route(x: np.ndarray, router: np.ndarray, k: int,
-          scores: str = "softmax") -> tuple[np.ndarray, np.ndarray]:
-    """Return the weights [n, k] and the numbers [n, k] of the k best experts, the best first."""
+          scores: str = "softmax") -> tuple[np.ndarray, AnyArgmax]:
+    """Return the weights [n, k] and the numbers [n, k] of the k best experts, the best first.
+
+    A number is right at its place if its expert is as good as the one that belongs there, within
+    the tolerance of sums in float32: two that are nearly equal may change places.
+    """
     logits = x.astype(np.float64) @ router.astype(np.float64)
     chosen = np.argsort(-logits, axis=1, kind="stable")[:, :k]
     best = np.take_along_axis(logits, chosen, axis=1)
     powers = np.exp(best - best[:, :1]) if scores == "softmax" else 1 / (1 + np.exp(-best))
-    return powers / powers.sum(axis=1, keepdims=True), chosen.astype(np.uint32)
+    off = np.abs(logits[:, None, :] - best[:, :, None])
+    return powers / powers.sum(axis=1, keepdims=True), AnyArgmax(-off, accumulate=x.shape[1])
 
 
 def network(x: np.ndarray, gate: np.ndarray, up: np.ndarray, down: np.ndarray) -> np.ndarray:

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import nkisim
-from labkit import make_inputs
+from labkit import compare, make_inputs
 from labkit.evaluate import FAILED
 from labkit.grade.time_flags import floor_us
-from labkit.load import load_lab
+from labkit.load import load_lab, load_module
 
 from .natural import (
     LABS,
@@ -328,3 +328,16 @@ def test_a_natural_mistake_is_named(tmp_path, case, right, wrong, says):
     one = LAB.case(case)
     outcome = changed(LAB, one, right, wrong, tmp_path, asked(one))
     assert outcome.status == FAILED and says in outcome.detail, outcome.detail
+
+
+def test_two_experts_that_are_nearly_equal_may_change_places():
+    """Sums in float32 and in float64 order them by chance; who is better by more comes first."""
+    route = load_module(LAB.folder / "reference.py").route
+    x = np.zeros((128, 4), np.float32)
+    x[:, 0] = 1.0
+    router = np.zeros((4, 8), np.float32)
+    router[0] = [0, 1, 2, 3, 4, 5, 6, 7]
+    router[0, 6] = 7 - 1e-6
+    _, expected = route(x, router, 3)
+    for numbers, passes in (((7, 6, 5), True), ((6, 7, 5), True), ((7, 5, 6), False)):
+        assert compare(expected, np.tile(np.uint32(numbers), (128, 1))).ok is passes
