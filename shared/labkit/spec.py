@@ -110,13 +110,13 @@ class Case:
     `nki.baremetal` on the chip. `fleets` are the named groups of cases that it belongs to.
     `threshold_us` is the latency, by target, that full credit asks for, and `relaxed_us` what a
     part of it asks for; both of `percentile`. `most_transfers` is how many DMA transfers a right
-    kernel may take (0: any number), and `uses` how names of instructions begin, one of which it has
-    to use: what the step teaches; both are counted in simulation. `measure` asks for a latency also
-    where there is no threshold. `flops` (two for a product and its addition) and `reads` and
-    `writes` (the share of the bytes of the inputs and of the outputs) are what every right kernel
-    has to do at least: the grader refuses a time in which no chip can (`nkisim.least_us`).
-    `timeout_s` is how many seconds the kernel may run in simulation; compiled, it may take
-    `COMPILED_LIMIT_S` at least.
+    kernel may take (0: any number). `uses` are the instructions that the step teaches, by the
+    beginnings of their names: a kernel has to use one of them. Both are counted in simulation
+    only. `measure` asks for a latency also where there is no threshold. `flops` (two for a product
+    and its addition) and `reads` and `writes` (the share of the bytes of the inputs and of the
+    outputs) are what every right kernel has to do at least: the grader refuses a time in which no
+    chip can (`nkisim.least_us`). `timeout_s` is how many seconds the kernel may run in simulation;
+    compiled, it may take `COMPILED_LIMIT_S` at least.
     """
 
     name: str

@@ -69,7 +69,7 @@ class Swap:
         self.folder, real = folder, facade()
         roots = [root + part for root, parts in MODULES.items() for part in parts]
         self.modules = {id(sys.modules[name]): name for name in roots if name in sys.modules}
-        self.paths, self.kept = real.paths, real.objects
+        self.paths = real.paths
         self.launchers = {
             id(getattr(sys.modules[root], name))
             for root, names in real.launchers.items()

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="grading is not for W
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Path:
-    """A student's copy of vecadd, where nobody has hidden cases."""
+    """A student's copy of vecadd, without the hidden cases."""
     unwanted = shutil.ignore_patterns("__pycache__", "hidden", "results")
     return Path(shutil.copytree(ROOT / "labs" / "vecadd", tmp_path / "vecadd", ignore=unwanted))
 

@@ -82,12 +82,14 @@ def test_kernels_of_the_simulators_tests(folder: str, tmp_path: Path) -> None:
     """Each kernel that these tests launch, and conformance's rows among them, both ways."""
     log = tmp_path / "differences"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "both_ways", "-p", "no:cacheprovider"]
-    subprocess.run(
+    done = subprocess.run(
         [*command, f"tests/nkisim/{folder}", "--quick", "3"],
         cwd=ROOT,
         env={**os.environ, "BOTH_WAYS_LOG": str(log)},
         capture_output=True,
+        text=True,
     )
+    assert "launches tried both ways" in done.stdout, done.stdout + done.stderr
     found = re.findall("^tests/.*", log.read_text(), re.M) if log.exists() else []
     known = re.compile("|".join(both_ways.OTHERWISE))
     assert [line for line in found if not known.search(line)] == []

@@ -151,6 +151,18 @@ def test_a_kernel_runs_once_and_before_anything_is_computed(tmp_path, monkeypatc
     assert [what for what, _ in said] == ["recorded", "printed"] and said[0][1] is None
 
 
+def of_nki(folder, text):
+    """Return a judge of a file of `import nki`, and a case of it."""
+    graded = load_plan(ROOT / "labs" / "vecadd").speaking("nki")
+    job = {
+        "submission": str(written(folder, "kernels_nki", text)),
+        "sandbox": "none",
+        "kernels": "kernels_nki",
+        "seed": 3,
+    }
+    return Bench(job, graded, Facade()), graded.lab.case("transpose_128x128")
+
+
 COUNTS = """
 KEPT = []
 
@@ -180,16 +192,8 @@ def test_who_has_seen_a_value_sees_no_other_case(tmp_path, count, again):
     text = COUNTS.replace("COUNT", count)
     if not again:  # the call that was ended because it needs values leaves its mark
         text = text.replace("assert not KEPT", "assert len(KEPT) < 2")
-    graded = load_plan(ROOT / "labs" / "vecadd").speaking("nki")
-    job = {
-        "submission": str(written(tmp_path, "kernels_nki", text)),
-        "sandbox": "none",
-        "kernels": "kernels_nki",
-        "seed": 3,
-    }
-    bench = Bench(job, graded, Facade())
+    bench, case = of_nki(tmp_path, text)
     try:
-        case = graded.lab.case("transpose_128x128")
         first, second = bench.run(case, "trn2"), bench.run(case, "trn2")
     finally:
         bench.stop()
@@ -214,14 +218,7 @@ def matrix_transpose(matrix):
         nl.fori_loop(0, r, lambda i: None)
     return turned(matrix)
 """
-    graded = load_plan(ROOT / "labs" / "vecadd").speaking("nki")
-    job = {
-        "submission": str(written(tmp_path, "kernels_nki", text)),
-        "sandbox": "none",
-        "kernels": "kernels_nki",
-        "seed": 3,
-    }
-    bench, case = Bench(job, graded, Facade()), graded.lab.case("transpose_128x128")
+    bench, case = of_nki(tmp_path, text)
     try:
         counts = [bench.run(case, "trn2")["stats"]["instructions"] for _ in range(2)]
     finally:

@@ -683,7 +683,7 @@ class Session:
     def _do(self, what: str, message: list[Any]) -> Any:
         stub = self._stub(message[1])
         given = message[3:]
-        self._advances = what == "operator" and given[0] in ("next", "iter")
+        self._advances = what == "operator" and given[:1] in (["next"], ["iter"])
         if what == "call" and len(given) == 3:
             function = self.facade.objects.get(given[0]) if isinstance(given[0], str) else None
             if function is None:

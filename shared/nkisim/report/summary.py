@@ -107,11 +107,11 @@ def _bound(values: dict[str, Any]) -> str:
     bound = values.get("bound", "?")
     if bound == "latency":
         return (
-            "bound latency: nothing is busy most of the time that is not the launch; instructions "
-            "wait for each other, or for DMAs to begin"
+            "bound latency: apart from the launch, no engine is busy most of the time; "
+            "instructions wait for each other, or for DMAs to begin"
         )
     who = "the DMA engines are" if bound == "dma" else f"the {bound} engine is"
-    return f"bound {bound}: {who} busy most of the time that is not the launch"
+    return f"bound {bound}: apart from the launch, {who} busy most of the time"
 
 
 def _time_by_line(head: dict[str, Any]) -> list[str]:

@@ -145,8 +145,8 @@ class _Accesses:
         out = [(self.instr[last[there]], self.instr[e[there]])]
         first = self._sums()[last[there]]  # of a sum every part
         parts = ranges(first, last[there] - first)
-        pairs = parts, np.repeat(e[there], last[there] - first)
-        out.append(tuple(self.instr[side[self.write[parts]]] for side in pairs))  # type: ignore[arg-type]
+        after, writes = np.repeat(e[there], last[there] - first), self.write[parts]
+        out.append((self.instr[parts[writes]], self.instr[after[writes]]))
         writes = self.write[e]
         e, at, begin, last = e[writes], at[writes], begin[writes], last[writes]
         since = np.where(last >= 0, self.when[last], -1)
