@@ -176,7 +176,7 @@ def verdict(plan: Schedule, hw: NeuronCore, dge: bool = False) -> str:
     }
     busy = (
         f"No known cause would save {LEAST_SHARE:.0%} of the time; {names[facts.bound]} busy "
-        f"for {facts.share[facts.bound]:.0%} of it (predicted)."
+        f"for {facts.of_latency[facts.bound]:.0%} of it (predicted)."
     )
     if not facts.body or facts.share[facts.bound] >= WAITS:
         return busy

@@ -184,7 +184,8 @@ CAUSES = (
         waits.single_buffer,
         waits.no_reuse,
         "it waits until the last use ({other}) of the buffer that it overwrites",
-        "give the tile a second buffer (allocate it inside of the loop, or more physical tiles)",
+        "give the tile a buffer of its own (allocate it inside of the loop; where tiles "
+        "are placed, more physical tiles or another address)",
     ),
     Cause(
         "psum-banks",

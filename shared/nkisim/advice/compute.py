@@ -114,16 +114,21 @@ def no_reload(facts: Facts, sign: Sign) -> float:
 
 def transposes(facts: Facts) -> Iterator[Sign]:
     """Transposes on the Tensor Engine, by line: those of a tile that was transposed before, and
-    all of them where there are none."""
+    all of them where there are none and a product could take its operands the other way."""
     mine = facts.of_specs(lambda k, n: is_transpose(k))
     if not len(mine):
         return
+    products = facts.of_specs(lambda k, n: _matmul(k) and not is_transpose(k))
     acc = accesses(facts.trace, facts.hw, "rename" in facts.on)
     again, copies = _repeated(facts, acc, mine)
+    work = facts.interval[facts.spec]
+    all_of_it = float(work[np.asarray(facts.plan.engine) == TENSOR].sum())
     for line, some in facts.by_line(mine):
-        busy = float(facts.interval[facts.spec[some]].sum())
-        say = {"count": f"{len(some):,}", "busy": busy / facts.body, "remedy": OTHER_LAYOUT}
+        busy = facts.of_latency["tensor"] * float(work[some].sum()) / all_of_it
+        say = {"count": f"{len(some):,}", "busy": busy, "remedy": OTHER_LAYOUT}
         repeated = some[np.isin(some, again)]
+        if not len(repeated) and not len(products):
+            continue
         if len(repeated):
             say["remedy"] = f"{len(repeated):,} are of tiles that were transposed before: {KEEP}"
             some = repeated

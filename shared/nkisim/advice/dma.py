@@ -281,13 +281,16 @@ def only_new(facts: Facts, sign: Sign) -> float:
     return facts.without(instrs=sign.instrs, transfer=lambda k, x: _scaled(x, mean[ids[id(k)]]))
 
 
+def _but_dma(shares: dict[str, float]) -> list[float]:
+    return [share for e, share in shares.items() if e != "dma"]
+
+
 def wide(facts: Facts) -> Iterator[Sign]:
     """A kernel that only its bytes limit, and whose elements have 32 bits."""
-    others = max(share for e, share in facts.share.items() if e != "dma")
     every = _plain(facts)
     if (
         facts.share["dma"] < BUSY
-        or others >= BUSY
+        or max(_but_dma(facts.share)) >= BUSY
         or _excess(facts, every) > EFFICIENT * float(facts.dma_us[facts.spec[every]].sum())
     ):
         return
@@ -302,7 +305,7 @@ def wide(facts: Facts) -> Iterator[Sign]:
         yield Sign(
             facts.busiest(mine, facts.dma_us),
             float(facts.dma_us[facts.spec[mine]].sum()) / 2,
-            {"busy": facts.share["dma"], "other": others},
+            {"busy": facts.of_latency["dma"], "other": max(_but_dma(facts.of_latency))},
             mine,
         )
 

@@ -34,6 +34,8 @@ class Facts:
         self.body = whatif.body_us(plan)
         self.unread: np.ndarray | None = None  # instructions; see work.unread
         self.share = {e: us / self.body if self.body else 0.0 for e, us in plan.busy.items()}
+        #: of the latency, launch included: what sentences say, since the page's bars and cards do
+        self.of_latency = {e: us / (self.body + hw.timing.launch_us) for e, us in plan.busy.items()}
 
     @cached_property
     def is_dma(self) -> np.ndarray:

@@ -266,8 +266,8 @@ def squares(facts: Facts) -> Iterator[Sign]:
             float(facts.interval[facts.spec[some]].sum()),
             {
                 "count": f"{len(some):,}",
-                "busy": facts.share["vector"],
-                "idle": facts.share["scalar"],
+                "busy": facts.of_latency["vector"],
+                "idle": facts.of_latency["scalar"],
             },
             some,
         )

@@ -107,6 +107,7 @@ def _build(prof: Any) -> Report:
         "dma_transfer_count": int(prof.dma_transfer_count),
         "instructions": {k: int(v) for k, v in sorted(prof.instructions.items())},
         "hbm_gbps": float(hw.hbm_gbps_per_core),
+        "dma_gbps": float(hw.dma_engines * hw.timing.dma_engine_gbps),
         "peak_tflops": dict(hw.peak_tflops),
         "elementwise_tflops": hw.pmax * hw.dve_ghz / 1e3,
         "sbuf_bytes": int(hw.sbuf_usable_bytes),

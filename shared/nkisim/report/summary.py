@@ -74,7 +74,9 @@ def summary(prof: Any, metrics: bool = False) -> str:
     told = [": ".join(filter(None, (a["place"], a["text"]))) for a in head.get("advice", ())]
     told = told or list(filter(None, [head.get("verdict")]))
     if told:  # a measured profile has none
-        lines += ["", "what to change first:", *(f"    {text}" for text in told)]
+        wrong = any(f["severity"] == "error" for f in findings)
+        after = ", once the errors above are mended" if wrong else ""
+        lines += ["", f"what to change first{after}:", *(f"    {text}" for text in told)]
     if metrics:
         width = max(map(len, values)) + 4
         lines += ["", "metrics:", *(f"    {name:<{width}}{_text(v)}" for name, v in values.items())]

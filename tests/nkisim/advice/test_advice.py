@@ -320,6 +320,11 @@ def test_a_cause_is_named_where_it_is_and_not_in_the_twin(cause):
     assert cause not in {a.cause for a in advice(*without_it)}
 
 
+def test_without_a_product_no_operand_can_be_chosen_to_save_a_transpose():
+    given = zeros(8 * P, P)
+    assert "transposes" not in {a.cause for a in advice(transposed_load(False), given)}
+
+
 @pytest.mark.parametrize("cause", TWINS)
 def test_a_sentence_says_what_it_would_save_and_that_this_is_predicted(cause):
     for a in advice(*TWINS[cause][0]):

@@ -131,6 +131,7 @@ def test_findings_are_told_with_their_places():
     text = report.summary(profile(kernel("reads_nothing"), zeros(128, 8), target="trn2"))
     found = re.search(r"findings \(1\):\n +error: NKI-\w+ .*\((\S+):\d+\)", text)
     assert found and found[1] == KERNELS.name, text
+    assert "what to change first, once the errors above are mended:" in text
 
 
 def test_overlapping_activity_counts_once():

@@ -442,14 +442,19 @@ def test_waits_for_a_bank_and_for_a_table_are_told(chromium, tmp_path):
     )
 
 
-def test_cards_and_metrics_show_the_same_numbers(page):
-    cards = page.js("return cardsOf(nkisim.profile).map((c) => c.slice(0, 2))")
-    metrics = page.js("return nkisim.profile.head.metrics")
-    active = {label.split()[0].lower(): text for label, text in cards if label.endswith("active")}
+def test_cards_bars_and_advice_say_the_same_shares_of_the_latency(page):
+    busy = page.js("return nkisim.profile.head.engine_busy")
+    cards = dict(page.js("return cardsOf(nkisim.profile).map((c) => c.slice(0, 2))"))
+    active = {label.split()[0]: text for label, text in cards.items() if label.endswith("active")}
     assert active
     for name, text in active.items():
-        key = "dma_active_time_percent" if name == "dma" else f"{name}_engine_active_time_percent"
-        assert text == page.js("return percent(arguments[0])", metrics[key])
+        assert text == page.js("return percent(arguments[0])", busy[name.lower()])
+        bar = page.js(
+            "return [...document.querySelectorAll('.bar')].find((b) => "
+            "b.firstChild.textContent === arguments[0]).lastChild.textContent",
+            name,
+        )
+        assert bar == text
 
 
 def test_an_instruction_has_one_color_in_every_profile(page, chromium, saved, tmp_path):

@@ -19,9 +19,18 @@ const num = (text) => td(text, "num");
 
 // -- key figures ---------------------------------------------------------------------------------
 
+const CARDS = {
+  "latency (nki.benchmark)": "From the launch to the last completion: what nki.benchmark measures, and what shares on this page are of.",
+  "total_time (profile)": "The latency and what the runtime does around it: what neuron-profile shows. Its metrics are shares of this time.",
+  "limited by": "The engine that works most of the time after the launch. latency: none does; instructions wait for each other, or for DMAs to begin.",
+  "floor of the job": "No kernel that reads these inputs, writes these outputs and makes these products is faster.",
+  "DMA rate": "Bytes that the DMA engines moved, by the latency, and their peak. A core alone may take more than its share of HBM's bandwidth.",
+};
+
 function cardsOf(profile, engines = 3) {
   const { head } = profile, m = head.metrics;
-  const busy = Object.fromEntries(ENGINES.map((name) => [name, m[`${name === "dma" ? "dma" : `${name}_engine`}_active_time_percent`]]));
+  const share = (name) => head.engine_busy[name] ?? m[`${name === "dma" ? "dma" : `${name}_engine`}_active_time_percent`];
+  const busy = Object.fromEntries(ENGINES.map((name) => [name, share(name)]));
   const list = [
     ["latency (nki.benchmark)", time(head.latency_us), head.latency_us, -1],
     ["total_time (profile)", time(head.profile_total_us), head.profile_total_us, -1],
@@ -36,9 +45,16 @@ function cardsOf(profile, engines = 3) {
   if (head.flops) list.push(["MFU (of bf16)", percent(m.mfu_estimated_percent), m.mfu_estimated_percent, 1]);
   list.push(["DMA transfers", `${head.dma_transfer_count}`, head.dma_transfer_count, 0],
             ["HBM read + write", `${bytes(head.hbm_read_bytes)} + ${bytes(head.hbm_write_bytes)}`],
-            ["MBU (of HBM's peak)", percent(m.mbu_estimated_percent), m.mbu_estimated_percent, 0],
+            ["DMA rate", ...dmaRate(profile)],
             ["SBUF, PSUM peak", `${bytes(head.sbuf_peak_bytes)}, ${head.psum_peak_banks} bank${head.psum_peak_banks === 1 ? "" : "s"}`]);
   return list;
+}
+
+/** How fast the DMA engines move bytes in the latency: text, number, no better way. */
+function dmaRate({ head }) {
+  const rate = head.metrics.dma_transfer_total_bytes / head.latency_us / 1000;
+  if (!(rate >= 0)) return ["?"];
+  return [`${short(rate)}${head.dma_gbps ? ` of ${head.dma_gbps.toFixed(0)}` : ""} GB/s`, rate, 0];
 }
 
 /** What to change first: at most three sentences, each with its line. */
@@ -49,12 +65,13 @@ function drawAdvice(host, shown, app) {
   const rows = advice.map((a) => el("li", {}, a.place ? el("button", { class: "mono",
     onclick: () => { app.focus(app.profiles.indexOf(profile)); if (a.line >= 0) app.showPlace(profile.placeOf[a.line]); } }, a.place) : "", ` ${a.text}`));
   const which = app.profiles.length > 1 ? ` in ${LETTERS[app.profiles.indexOf(profile)]}` : "";
-  host.replaceChildren(el("h2", {}, `What to change first${which}`), el("ol", {}, ...rows));
+  const after = profile.head.findings.some((f) => f.severity === "error") ? ", once its errors are mended" : "";
+  host.replaceChildren(el("h2", {}, `What to change first${which}${after}`), el("ol", {}, ...rows));
 }
 
 function drawCards(host, profile) {
   const { first_bad: bad } = profile.head;
-  host.replaceChildren(...cardsOf(profile).map(([label, text]) => el("div", { class: "card" }, el("b", {}, text), el("span", {}, label))),
+  host.replaceChildren(...cardsOf(profile).map(([label, text]) => el("div", { class: "card", title: CARDS[label] ?? "" }, el("b", {}, text), el("span", {}, label))),
     ...(bad ?? []).map((b) => el("div", { class: "card" }, el("b", { class: "bad" }, `${b.place || b.name}`),
       el("span", {}, `first ${b.what}: instruction ${b.instr}, ${b.name}`))));
 }
@@ -236,7 +253,7 @@ function rooflinePanel(profiles) {
   const roofs = [["elementwise, Vector Engine", head.elementwise_tflops]], peaks = head.peak_tflops;
   const dtypes = new Set(profiles.flatMap((p) => p.head.kinds.filter((k) => k.flops).map((k) => k.operands.at(-1)[1])));
   for (const dtype of dtypes) roofs.push([`matmul ${dtype}`, peaks[dtype] ?? peaks.bfloat16]);
-  const band = head.hbm_gbps / 1000;
+  const band = Math.max(head.hbm_gbps, head.dma_gbps ?? 0) / 1000;
   const xs = [...points.map((p) => p.x), ...roofs.map(([, y]) => y / band)];
   const ys = [...points.map((p) => p.y), ...roofs.map(([, y]) => y)];
   const x0 = Math.floor(Math.log10(Math.min(...xs)) - 0.3), x1 = Math.ceil(Math.log10(Math.max(...xs)) + 0.4);
@@ -268,7 +285,8 @@ function rooflinePanel(profiles) {
                `(${percent(p.y / roof)}), where ${p.x * band < compute ? "memory bandwidth" : "the engine"} is the limit`);
   }
   return [svg, ...notes.map((n) => el("p", {}, n)),
-          el("p", { class: "dim" }, `Bandwidth roof: ${head.hbm_gbps.toFixed(0)} GB/s, one core's share of ${head.target}'s HBM.`)];
+          el("p", { class: "dim" }, `Bandwidth roof: ${(band * 1000).toFixed(0)} GB/s. One core's share of ${head.target}'s HBM is ${head.hbm_gbps.toFixed(0)} GB/s` +
+            (band * 1000 > head.hbm_gbps ? "; a core alone may take more, up to what its DMA engines move." : "."))];
 }
 
 const short = (v) => v >= 1e4 || v < 1e-3 ? v.toExponential(0) : `${Number(v.toPrecision(3))}`;
