@@ -25,7 +25,7 @@ from nkisim.errors.frames import is_ours, known_as, trim
 
 #: rules that say that the command was wrong, not the kernel
 WRONG_CALL = (
-    *("NKI-T01", "NKI-T02", "NKI-T03", "NKI-R29", "NKI-G00", "NKI-K16"),
+    *("NKI-T01", "NKI-T02", "NKI-T03", "NKI-G00", "NKI-K16"),
     *("NKI-K09", "NKI-K10", "NKI-D01", "NKI-D02", "NKI-K03", "NKI-K04"),
 )
 

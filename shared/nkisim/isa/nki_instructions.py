@@ -133,7 +133,7 @@ _SEEDS: dict[str, Any] = dict(run=_run_state, cost=formulas.stream, on_partition
     nki="nisa.set_rng_seed(src_seeds)",
     engines=(VECTOR,),
     **_SEEDS,
-    operands=(Tile("src_seeds", elements=(1, 1)),),
+    operands=(Tile("src_seeds", documented="32-bit", elements=(1, 1)),),
     source=f"{_API}.set_rng_seed",
 )
 def set_rng_seed(m: Machine, src_seeds: Any) -> Instr:

@@ -54,6 +54,10 @@ DTYPES: dict[str, tuple[Callable[[np.dtype], bool], str]] = {
     "uint16": (lambda dt: dt == dtypes.UINT16, "uint16"),
     "uint32": (lambda dt: dt == dtypes.UINT32, "uint32"),
     "uint16 or uint32": (lambda dt: dt.kind == "u" and dt.itemsize in (2, 4), "uint16 or uint32"),
+    "32-bit": (
+        lambda dt: dt.itemsize == 4 and dt not in dtypes.PACKED,
+        "float32, tfloat32, int32 or uint32",
+    ),
     "unsigned": (lambda dt: dt.kind == "u", "uint8, uint16 or uint32"),
     "small integer": (
         lambda dt: dtypes.is_int(dt) and dt.itemsize <= 2,

@@ -251,8 +251,13 @@ def test_an_error_says_who_chose_the_course(folder, capsys):
     assert answer["error"]["given"] == "course trn1, chosen by --course"
 
 
-def test_what_aws_does_not_run_is_an_error_and_none_insists(folder, capsys):
-    assert target_of(capsys, "lib.py:add", "--target", "trn1") == "NKI-R29"
+def test_what_aws_does_not_run_is_a_warning_and_none_insists(folder, capsys):
+    _, answer = said(capsys, "check", "lib.py:add", *ARG, *ARG, "--target", "trn1")
+    assert [f["id"] for f in answer["findings"]] == ["NKI-R29"]
+    _, answer = said(
+        capsys, "check", "lib.py:add", *ARG, *ARG, "--target", "trn1", "--course", "none"
+    )
+    assert answer["findings"] == []
     assert target_of(capsys, "lib.py:add", "--target", "trn1", "--course", "none") == "trn1"
     assert not nkisim.course.runs("nki", "trn1") and nkisim.course.runs("beta1", "trn2")
 

@@ -140,8 +140,8 @@ def test_narrow_tiles_are_transposed_into_narrow_psum():
         return nl.copy(acc)
 
     x = array(4, 8)
-    assert "NKI-D05" in findings(lambda x: body(x, nl.float32), x)
-    assert "NKI-D05" not in findings(lambda x: body(x, nl.bfloat16), x)
+    assert "NKI-R36" in findings(lambda x: body(x, nl.float32), x)
+    assert "NKI-R36" not in findings(lambda x: body(x, nl.bfloat16), x)
 
 
 def test_a_double_row_has_the_two_beside_the_partitions():

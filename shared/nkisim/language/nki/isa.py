@@ -98,15 +98,6 @@ def nc_transpose(m: Machine, dst: Any, data: Any, engine: int) -> None:
     """Transpose a tile (P, F...) to (F, P): Tensor Engine to PSUM, or Vector Engine in 32 x 32."""
     dst, data = settled(m, dst), m.tile(settled(m, data), "data")
     written("nisa.nc_transpose", dst)
-    if dst.dtype != data.dtype:
-        m.find(
-            "NKI-D05",
-            "warning",
-            f"nisa.nc_transpose of {data!r} into {dst!r}: dst must have "
-            f"the dtype of data (0.6; earlier releases let it pass): make it {data.dtype}, and "
-            "nisa.tensor_copy casts on the way to SBUF",
-            m.here(),
-        )
     if engine not in (0, 1, 5):
         raise fail(
             "NKI-E01",

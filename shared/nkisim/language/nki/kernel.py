@@ -79,12 +79,6 @@ class Kernel(launching.Kernel):
         k.lnc, k.grid = n, () if n == 1 else (2,)
         return k
 
-    def core(self, target: str | None) -> hw.NeuronCore:
-        """Return what is simulated; raise NKI-R29 for a generation that AWS does not support."""
-        core = super().core(target)
-        refusals.unsupported(core.name)
-        return core
-
     def launched(self) -> Kernel:
         """Return the kernel on as many cores as NEURON_LOGICAL_NC_CONFIG says (since 0.7).
 

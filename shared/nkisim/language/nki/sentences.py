@@ -235,6 +235,8 @@ SENTENCES: tuple[Sentence, ...] = (
         ("scalar_tensor_tensor: no operators on bits", "NKI-R32"),
         ("tensor_scalar_reduce: no operators on bits", "NKI-E05"),
         ("tensor_scalar_cumulative: no 32-bit integers", "NKI-D05"),
+        ("transposes, gathers and dropout: dst has the dtype of their source", "NKI-R36"),
+        ("dropout: prob is float32 for integers, else a float", "NKI-R37"),
         ("tensor_copy: no Scalar Engine on NeuronCore-v2", "NKI-E01"),
         ("tensor_copy: as many elements on both sides", "NKI-R11"),
         ("dma_copy: as many elements on both sides", "NKI-R11"),
