@@ -110,15 +110,14 @@ MESSAGES = (
     ("Invalid variable-size collective instruction without recv_displ", "NKI-X02"),
     ("NKI does not support 'import' statements within a function", "NKI-G04"),
     ("NKI does not support 'try' statements within a function", "NKI-G01"),
-    ("failed to resolve name 'builtins.repr'", "NKI-G19"),
-    ("failed to resolve name 'builtins.sorted'", "NKI-G19"),
+    ("failed to resolve name 'builtins.repr'", "NKI-G45"),
+    ("duplicate op name 'load_rows'", "NKI-R39"),
     ("[NCC_IBIR297] both inputs", "NKI-R25"),
     ("[NCC_ISCH715] a bank", "NKI-R06"),
 )
 #: what no rule says before a build -> a word of its page
 OTHERS = (
     ("'nisa.matmul' op 'stationary' must be a float type, got '!nisa.float32r'", "tfloat32"),
-    ("duplicate op name 'load_rows'", 'name=f"load_rows_{i}"'),
     ("module 'nki' has no attribute 'simulate_kernel'", "ends with NotImplementedError"),
     ("module 'nki' has no attribute 'baremetal'", "nki.simulate(kernel)"),
     ("module 'nki' has no attribute 'exp'", "ends with AttributeError"),
@@ -410,6 +409,10 @@ KERNELS = {
     "NCC_IBIR297": (
         "nisa.tensor_tensor(dst=y[0:32], data1=t[0:32], data2=t[32:64], op=nl.add)",
         "nisa.tensor_tensor(dst=y[0:32], data1=t[32:64], data2=t[32:64], op=nl.add)",
+    ),
+    "instruction-names": (
+        'for i in range(2):\n    nisa.dma_copy(dst=t, src=x[0:128], name="load")',
+        'for i in range(2):\n    nisa.dma_copy(dst=t, src=x[0:128], name=f"load_{i}")',
     ),
     "control-flow": ("if t > 0:\n    pass", "nl.greater(t, 0.0)"),
 }
