@@ -574,8 +574,8 @@ ROWS: tuple[Verdict, ...] = (
         "Two operands in SBUF begin at one partition",
         _bases,
         frozenset(("tensor_tensor", "scalar_tensor_tensor", "tensor_tensor_scan")),
-        "An engine reads each partition's elements of both tiles in one lane. Two teams say that "
-        "tiles which begin at different partitions were refused; a third build copied one first.",
+        "An engine reads each partition's elements of both tiles in one lane. Tiles that begin "
+        "at different partitions have been refused, as two teams say, or copied first.",
         "nisa.tensor_copy one of the two to the partitions of the other",
         "nisa.tensor_tensor(u, t[0:32], t[32:64], op=nl.add)",
         verdict=UNSURE,
