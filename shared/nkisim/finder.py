@@ -76,9 +76,8 @@ BACKENDS = ("auto", "sim", "sdk")
 FIRST_COMPILER_WITHOUT_NKI = (2, 25)
 PLACEHOLDER_VERSION = "0.0.1"  # of the distribution `nki` on PyPI, which holds nothing
 _GROUPS = (SERVED, SERVED_NKI, SERVED_SHIM)
-SDK_INSTALL = (
-    'pip install "neuronx-cc==2.21.*" --extra-index-url https://pip.repos.neuron.amazonaws.com'
-)
+SDK_INDEX = "https://pip.repos.neuron.amazonaws.com"
+SDK_INSTALL = f'pip install "neuronx-cc==2.21.*" --extra-index-url {SDK_INDEX}'
 
 
 def requested_backend() -> str:

@@ -27,6 +27,9 @@ _PLACEHOLDER_COMPILER = "1.0.post1"
 _PLACEHOLDER_NKI = "0.0.1"
 #: neuronx-cc 2.21 belongs to SDK 2.26, 2.25 to SDK 2.30: the minor versions differ by five.
 _SDK_MINUS_COMPILER = 5
+#: nki 0.1 came with neuronx-cc 2.22 (SDK 2.27), 0.7 with 2.28 (SDK 2.33): release contents of the
+#: SDKs 2.27 to 2.33. Of later ones nothing is known.
+_COMPILER_MINUS_NKI, _FIRST_NKI, _LAST_NKI = 21, 1, 7
 _IMPORT_SECONDS = 300
 
 
@@ -108,6 +111,7 @@ def diagnose() -> Diagnosis:
             *check_neuronxcc(),
             *check_compiler(),
             *check_nki(),
+            *check_versions(),
             *check_hook(),
             *served,
         ],
@@ -264,6 +268,31 @@ def check_nki() -> list[Finding]:
             NOTE,
             f"nki {version} is the SDK's (import nki, the dialect of SDK 2.29 "
             "and later); neuronxcc.nki is the older one",
+        )
+    ]
+
+
+def check_versions() -> list[Finding]:
+    """Compare the SDK's nki with its compiler: both are of one SDK, or a build fails."""
+    package, compiler = finder.version("nki"), finder.version("neuronx-cc")
+    if package in (None, _PLACEHOLDER_NKI) or compiler in (None, _PLACEHOLDER_COMPILER):
+        return []
+    nki, cc = _numbers(package)[:2], _numbers(compiler)[:2]
+    if len(nki) < 2 or len(cc) < 2:
+        return []
+    asked = nki[1], cc[1] - _COMPILER_MINUS_NKI
+    known = [minor for minor in asked if _FIRST_NKI <= minor <= _LAST_NKI]
+    if not known or nki[0] != 0 or cc[0] != 2 or asked[0] == asked[1]:
+        return []
+    minor = max(known)  # the older of the two follows the newer one
+    return [
+        Finding(
+            "nki",
+            NOTE if re.search(r"\d(a|b|rc|\.dev)\d", package) else _unless_sim(PROBLEM),
+            f"nki {package} and neuronx-cc {compiler} are not of one SDK: a build ends in errors "
+            "that name neither\n(NCC_INLA001, a binary file that is read as JSON).",
+            f'{sys.executable} -m pip install "nki==0.{minor}.*" '
+            f'"neuronx-cc==2.{minor + _COMPILER_MINUS_NKI}.*" --extra-index-url {finder.SDK_INDEX}',
         )
     ]
 

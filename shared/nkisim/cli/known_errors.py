@@ -58,11 +58,12 @@ class Known:
 
 
 class Match(NamedTuple):
-    """An error that a text has, and where."""
+    """An error that a text has, and where; `fixed`: letters of the words it is known by."""
 
     known: Known
     start: int
     end: int
+    fixed: int = 0
 
 
 def _page(block: str) -> Known:
@@ -137,15 +138,15 @@ _WORDS = re.compile(r"[a-z_]{3,}")
 
 
 @cache
-def _patterns() -> dict[str, list[tuple[frozenset[str], re.Pattern[str], Known]]]:
-    """Return (words that a text has, pattern, page) of all that is said, by its rarest word."""
+def _patterns() -> dict[str, list[tuple[frozenset[str], re.Pattern[str], Known, int]]]:
+    """Return (words that a text has, pattern, page, letters) of what is said, by rarest word."""
     said = [
         (known, says, frozenset(_WORDS.findall(says.lower())) or frozenset((says.lower(),)))
         for known in pages()
         for says in known.says
     ]
     count = Counter(word for _, _, words in said for word in words)
-    found: dict[str, list[tuple[frozenset[str], re.Pattern[str], Known]]] = {}
+    found: dict[str, list[tuple[frozenset[str], re.Pattern[str], Known, int]]] = {}
     for known, says, words in said:
         pieces = [
             r"\s+".join(map(re.escape, piece.split()))
@@ -153,7 +154,8 @@ def _patterns() -> dict[str, list[tuple[frozenset[str], re.Pattern[str], Known]]
         ]
         text = re.sub(r"['\"`]", "['\"`]?", (r"\s*" + _ANY + r"\s*").join(pieces))
         rarest = min(words, key=lambda word: (count[word], -len(word), word))
-        found.setdefault(rarest, []).append((words, re.compile(text, re.I | re.S), known))
+        pattern = re.compile(text, re.I | re.S)
+        found.setdefault(rarest, []).append((words, pattern, known, sum(map(len, pieces))))
     return found
 
 
@@ -175,10 +177,11 @@ def found_in(text: str) -> list[Match]:
         and (m.known.says[0] != m.known.names[0] or "_" in text[m.start : m.end])
     ]
     for rare in words & _patterns().keys():
-        for needed, pattern, known in _patterns()[rare]:
+        for needed, pattern, known, fixed in _patterns()[rare]:
             if needed <= words:
-                matches += [Match(known, m.start(), m.end()) for m in pattern.finditer(text)]
-    matches.sort(key=lambda m: (m.start, -m.end))
+                matches += [Match(known, m.start(), m.end(), fixed) for m in pattern.finditer(text)]
+    # of two at one place, the one that says more of it
+    matches.sort(key=lambda m: (m.start, -m.end, -m.fixed))
     kept: list[Match] = []
     for match in matches:
         if not any(k.start <= match.start and match.end <= k.end for k in kept):
@@ -228,8 +231,7 @@ def page_text(known: Known, rules: Mapping[str, Any]) -> str:
     lines += ["", f"Try: {known.cure}"]
     if known.here and known.here[0] not in rules:
         lines += [
-            f"Before a compile: a run of the simulator ends with the same {known.here[0]}, "
-            "and says more."
+            f"Before a compile: a run of the simulator ends with {known.here[0]}, and says more."
         ]
     elif known.here:
         named = " and ".join(f"{id} ({rules[id].title})" for id in known.here)

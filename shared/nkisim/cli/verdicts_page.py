@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..errors.rules import RULES
 from ..language.nki.refusals import VERDICTS
 from ..language.nki.sentences import SENTENCES, Sentence, counts
+from ..lint.constructs import CONSTRUCTS, NKI
 
 PAGE = "docs/release-verdicts.md"
 
@@ -15,18 +16,27 @@ Written by `python -m nkisim coverage --releases --write`; a test keeps it up to
 AWS's simulator of the package `nki` runs forms that its compiler refuses. Here what the compiler
 is known to refuse is an **error**, in testers, `run`, `check`, `profile`, `simulate` and grading.
 `NKI_LANGUAGE=teach` makes a warning of it and goes on; `NKI_LANGUAGE_VERSION` names the release
-that is asked about ([environment](environment.md)). Constructs of Python have a table of their
-own: [limits of the language](language-limits.md). Kernels of `neuronxcc.nki` are not concerned:
+that is asked about ([environment](environment.md)). Kernels of `neuronxcc.nki` are not concerned:
 its compiler makes other instructions of a division, and repeats columns.
 
 How a verdict is known stands in each row: *documented* (release notes, API reference), *met in
-builds* (a compiler said it), *met in builds of one team* (which makes a note, not an error), *ran
-on a chip*, *read in the open compiler* (leanprover/KLR, the front end of NKI 0.1 and 0.2).
+builds* (a compiler said it), *met in builds of one team* (which makes a note or a warning, no
+error), *ran on a chip*, *read in the open compiler* (leanprover/KLR, the front end of NKI 0.1 and
+0.2).
 
 ## Forms of calls
 
 | form | verdict | a finding is | releases | generations | how it is known | rule |
 |---|---|---|---|---|---|---|"""
+
+_PYTHON = """
+## Python of kernels
+
+What becomes of a construct of Python, by release: [limits of the language](language-limits.md) says
+what the words mean. What no row names is taken by all releases.
+
+| limit | verdicts | source | rule |
+|---|---|---|---|"""
 
 _SENTENCES = """
 ## What AWS's documents say, and our answer
@@ -44,6 +54,10 @@ def markdown() -> str:
             f"| `{row.form}` | {row.verdict} | {row.severity} | {row.releases} | "
             f"{row.generations} | {_cell(row.basis)} | {row.id} |"
         )
+    parts.append(_PYTHON)
+    for kind in CONSTRUCTS.values():
+        if kind.dialect == NKI:
+            parts.append(f"| {_cell(kind.title)} | {kind.history()} | {kind.source} | {kind.id} |")
     releases = [s.release for s in SENTENCES]
     parts.append(_SENTENCES.format(first=min(releases), last=max(releases)))
     for (release, heading), number in counts().items():

@@ -409,7 +409,7 @@ NKI-K19 | - | A tensor belongs to one launch
 A kernel that keeps a tile in a global variable, in a mutable default or in an object and uses it in the next launch would read memory that belongs to another kernel by then. A compiled kernel cannot do it at all: the Python program runs once, when the kernel is traced.
 Try: make it in the kernel each time; return what has to last, and pass it to the next launch.
 NKI-K20 | - | A kernel has one dialect
-neuronxcc.nki (instructions return tiles) and nki (instructions write into dst=) are two languages with names in common. A kernel that is decorated in the one and calls the other gets tensors that neither of them knows; since 0.4 the compiler of nki refuses neuronxcc.nki inside of a kernel.
+neuronxcc.nki (instructions return tiles) and nki (instructions write into dst=) are two languages with names in common. A kernel that is decorated in the one and calls the other gets tensors that neither of them knows; since 0.4 the compiler of nki refuses neuronxcc.nki inside of a kernel. The launchers of neuronxcc.nki (baremetal, benchmark, profile, simulate_kernel) take kernels of their own dialect: one of import nki has run there without an error, and its outputs were zeros.
 Try: import nki, import nki.isa as nisa and import nki.language as nl; or neuronxcc.nki in all three.
 NKI-C01 | - | Files of measurement records
 Records say which public kernel took how long: see shared/nkisim/data/README.md.

@@ -7,7 +7,7 @@ Sources: "guide", the NKI language guide (get-started/nki-language-guide, NKI 0.
 the NKI migration guide (nki/migration, NKI 0.6 and 0.7); "notes", the release notes of NKI;
 "announced", the announcement of 16 October 2026 (changes to NKI specialization); "parser", the
 open front end of NKI 0.1 and 0.2 (leanprover/KLR, KLR/NKI/Simplify.lean); "api", the docstrings of
-NKI 0.6; "beta 1", the programming model and the page of errors of Neuron SDK 2.26.
+NKI 0.6; "builds", what teams report of compilers; "beta 1", the programming model and the page of errors of Neuron SDK 2.26.
 """
 
 from __future__ import annotations
@@ -96,6 +96,8 @@ class Construct:
 
 #: outside the subset that the parser reads; since 0.7 Python itself runs what is no instruction
 OLD = (("0.1", REFUSED), ("0.3", UNLISTED), (TRACED, ACCEPTED))
+#: what builds of 0.6 have refused as well, and none of the later documents lists
+UNTIL_TRACED = (("0.1", REFUSED), (TRACED, ACCEPTED))
 ALWAYS = (("0.1", REFUSED),)
 
 _SUBSET = (
@@ -140,10 +142,11 @@ _ROWS: tuple[Construct, ...] = (
         "NKI-G04",
         NKI,
         "Kernels import at the top of the file",
-        OLD,
-        _SUBSET,
+        UNTIL_TRACED,
+        "the compiler reads the source of a kernel and of what it calls, and takes no import "
+        "statement in a function: a build of 0.6 says so",
         "move the import to the top of the file",
-        "parser",
+        "parser, builds",
     ),
     Construct(
         "global",
@@ -251,6 +254,17 @@ _ROWS: tuple[Construct, ...] = (
         "parser",
     ),
     Construct(
+        "tile_comprehension",
+        "NKI-G44",
+        NKI,
+        "Tiles are not made in comprehensions",
+        UNTIL_TRACED,
+        "the compiler of 0.1 and 0.2 has no comprehensions, and builders say that 0.6 refuses "
+        "one that makes tiles",
+        "a for statement and append",
+        "parser, builds",
+    ),
+    Construct(
         "walrus",
         "NKI-G14",
         NKI,
@@ -314,6 +328,18 @@ _ROWS: tuple[Construct, ...] = (
         "of later ones lists no other",
         "a for statement over range(len(x))",
         "parser",
+    ),
+    Construct(
+        "reflection",
+        "NKI-G45",
+        NKI,
+        "Kernels do not look at Python itself",
+        UNTIL_TRACED,
+        "repr, vars, dir, id, hash, globals, eval and their like ask Python about its objects: "
+        "the compiler resolves no such name (failed to resolve name 'builtins.repr', a build of "
+        "0.6)",
+        "print(x) or an f-string; compute it before the launch",
+        "parser, builds",
     ),
     Construct(
         "numpy_call",

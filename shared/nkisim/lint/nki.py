@@ -10,9 +10,12 @@ from .scan import ISA, LANGUAGE, Scan
 _BUILTINS = frozenset(
     """
     sorted sum zip enumerate map filter any all reversed set frozenset hasattr getattr setattr iter
-    next id repr callable vars dir open eval exec input super object bytes bytearray complex chr
-    ord hash locals globals
+    next super object bytes bytearray complex chr ord
 """.split()
+)
+#: builtins that ask Python about itself, or reach out of the kernel
+_REFLECTION = frozenset(
+    "repr ascii format vars dir id hash callable open eval exec input locals globals".split()
 )
 _NUMBERS = frozenset(("bool", "float", "int", "max", "min", "range"))  # want a number of Python
 _MATH = frozenset("ceil floor gcd log2 log10 pow sqrt pi e inf nan".split())
@@ -187,9 +190,10 @@ class NkiScan(Scan):
         self.say(node, "lambda", "lambda")
 
     def _comprehension(self, node: ast.AST) -> None:
+        parts = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
         self.say(
             node,
-            "comprehension",
+            "tile_comprehension" if any(map(self.makes_tile, parts)) else "comprehension",
             {
                 "ListComp": "a list comprehension",
                 "SetComp": "a set comprehension",
@@ -318,6 +322,8 @@ class NkiScan(Scan):
         local = name in self.source.functions or name in self.source.names
         if name in _BUILTINS and not local:
             self.say(node, "builtin", f"{name}()")
+        if name in _REFLECTION and not local:
+            self.say(node, "reflection", f"{name}()")
         if name in _NUMBERS and not local and any(map(self._runtime, node.args)):
             self._traced(node, f"{ast.unparse(node)}")
         made = self.source.classes.get(name)

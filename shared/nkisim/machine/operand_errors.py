@@ -89,13 +89,14 @@ def of_another_launch(t: Tensor) -> NoReturn:
     )
 
 
-def mixed(what: str) -> NkiError:
+def mixed(what: str, hint: str = "") -> NkiError:
     """Return the error for two dialects in one kernel."""
     return fail(
         "NKI-K20",
         what,
         limit="a kernel has one dialect",
-        hint="this file mixes two dialects, neuronxcc.nki and nki: write `import nki`, "
+        hint=hint
+        or "this file mixes two dialects, neuronxcc.nki and nki: write `import nki`, "
         "`import nki.isa as nisa` and `import nki.language as nl`, or neuronxcc.nki "
         "in all three",
     )

@@ -339,3 +339,81 @@ def test_a_tile_that_is_printed_says_how_to_see_its_values(capsys):
         "NkiTensor(shape=(128, 64), dtype=float32, buffer=sbuf): nl.device_print('t', t) shows the "
         "values NkiTensor(shape=(128, 64), dtype=float32, buffer=sbuf)\n"
     )
+
+
+def rows(x, name):
+    """Copy x in four parts; `name` of the copy with a number."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in range(4):
+        t = nl.ndarray((32, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[i * 32 : i * 32 + 32], name=name(i))
+        nisa.dma_copy(dst=out[i * 32 : i * 32 + 32], src=t)
+    return out
+
+
+@nki.jit
+def one_name_in_a_loop(x):
+    return rows(x, lambda i: "load")
+
+
+@nki.jit
+def names_with_an_index(x):
+    return rows(x, lambda i: f"load_{i}")
+
+
+@nki.jit
+def no_names(x):
+    return rows(x, lambda i: None)
+
+
+@nki.jit
+def one_name_on_two_lines(x):
+    t = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=t, src=x, name="copy")
+    nisa.dma_copy(dst=out, src=t, name="copy")
+    return out
+
+
+@nki.jit
+def one_name_in_a_body(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+
+    def body(i):
+        t = nl.ndarray((1, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
+        at = [[x.shape[1], 1], [1, x.shape[1]]]
+        nisa.dma_copy(dst=t, src=x.ap(at, scalar_offset=i), name="load")
+        nisa.dma_copy(dst=out.ap(at, scalar_offset=i), src=t, name="store")
+
+    nl.fori_loop(0, x.shape[0], body)
+    return out
+
+
+@nki.jit
+def a_name_of_each_core(x):
+    me = nl.program_id(0)
+    out = nl.ndarray((2, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=x, name="load")
+    nisa.dma_copy(dst=out[me], src=t, name="store")
+    return out
+
+
+@pytest.mark.parametrize("kernel", [one_name_in_a_loop, one_name_on_two_lines])
+def test_a_second_instruction_of_one_name_is_said(kernel, monkeypatch):
+    """One team has met "duplicate op name": a warning, and an error if asked for."""
+    assert said(kernel, X) == [("NKI-R39", "warning")]
+    for release, known in (("0.5", False), ("0.6", True)):
+        monkeypatch.setenv("NKI_LANGUAGE_VERSION", release)
+        assert (("NKI-R39", "warning") in said(kernel, X)) is known
+    monkeypatch.setenv("NKI_LANGUAGE", "strict")
+    with pytest.raises(nkisim.NkiError, match="NKI-R39.*another instruction has the name"):
+        nkisim.run(kernel, X)
+
+
+@pytest.mark.parametrize(
+    "kernel", [names_with_an_index, no_names, one_name_in_a_body, a_name_of_each_core[2]]
+)
+def test_names_of_one_instruction_each_are_right(kernel):
+    """A body of the chip is one set of instructions, and each core has a program of its own."""
+    assert said(kernel, X) == []

@@ -123,6 +123,46 @@ def test_the_real_nki_is_no_problem(python, sdk):
     assert code == 0 and "served by the SDK" in said["import nki"]
 
 
+@pytest.mark.parametrize(
+    "nki, compiler, wanted",
+    [
+        ("0.6.0", "2.27.5334.0", ""),
+        ("0.7.0", "2.28.7631.0+a1b2", ""),
+        ("0.3.0", "2.24.8799.0", ""),
+        ("0.9.0", "2.40.1.0", ""),  # of neither is anything known
+        ("0.6.0", "2.24.5133.0", '"nki==0.6.*" "neuronx-cc==2.27.*"'),
+        ("0.3.0", "2.27.5334.0", '"nki==0.6.*" "neuronx-cc==2.27.*"'),
+        ("0.3.0", "2.21.33363.0", '"nki==0.3.*" "neuronx-cc==2.24.*"'),
+        ("0.8.0", "2.28.7631.0", '"nki==0.7.*" "neuronx-cc==2.28.*"'),
+        ("0.7.0", "2.31.1.0", '"nki==0.7.*" "neuronx-cc==2.28.*"'),
+    ],
+)
+def test_nki_and_its_compiler_are_of_one_sdk(python, sdk, nki, compiler, wanted):
+    """nki 0.6 beside neuronx-cc 2.24 ends a build with NCC_INLA001, which says nothing of it."""
+    sdk.tree(python.site, {"nki/__init__.py": "", **package("nki", nki)})
+    sdk.tree(python.site, package("neuronx-cc", compiler))
+    code, answer = ask(python)
+    said = problems(answer).get("nki", "")
+    assert (wanted in said and "not of one SDK" in said and code == 1) if wanted else said == ""
+    assert "nki" not in problems(ask(python, NKI_BACKEND="sim")[1])
+
+
+def test_a_beta_of_nki_beside_another_compiler_is_a_note(python, sdk):
+    sdk.tree(python.site, {"nki/__init__.py": "", **package("nki", "0.7.0b1")})
+    sdk.tree(python.site, package("neuronx-cc", "2.27.5334.0"))
+    answer = ask(python)[1]
+    assert "nki" not in problems(answer)
+    assert any("not of one SDK" in finding["text"] for finding in answer["findings"])
+
+
+@pytest.mark.parametrize(
+    "placed", [package("neuronx-cc", "1.0.post1"), {}, package("neuronx-cc", "unknown")]
+)
+def test_nki_without_a_compiler_is_compared_with_nothing(python, sdk, placed):
+    sdk.tree(python.site, {"nki/__init__.py": "", **package("nki", "0.6.0"), **placed})
+    assert "nki" not in problems(ask(python)[1])
+
+
 def test_the_placeholder_compiler_of_pypi(python, sdk):
     sdk.tree(python.site, {"neuronx-cc/__init__.py": "", **package("neuronx-cc", "1.0.post1")})
     code, answer = ask(python)

@@ -63,6 +63,13 @@ NEW = [
     ("async", "yield x", "return x"),
     ("lambda", "f = lambda v: v", "f = math.sqrt"),
     ("comprehension", "s = [i for i in range(n)]", "s = []\nfor i in range(n):\n  s.append(i)"),
+    (
+        "tile_comprehension",
+        "l = [nl.ndarray((128, 4), dtype=nl.float32, buffer=nl.sbuf) for i in range(n)]",
+        "l = []\nfor i in range(n):\n"
+        "  l.append(nl.ndarray((128, 4), dtype=nl.float32, buffer=nl.sbuf))",
+    ),
+    ("reflection", "print(repr(n))", "print(f'{n!r}')"),
     ("walrus", "if (m := n):\n  pass", "m = n\nif m:\n  pass"),
     ("format_spec", "s = f'{n:.2f}'", "s = f'{n}'"),
     ("starred", "f = max(*x.shape)", "f = max(x.shape[0], x.shape[1])"),
@@ -165,12 +172,14 @@ OF_PYTHON = [
     "match",
     "lambda",
     "comprehension",
+    "tile_comprehension",
     "walrus",
     "format_spec",
     "starred",
     "identity",
     "matmul_operator",
     "builtin",
+    "reflection",
     "numpy_call",
     "math_function",
     "string_keys",
@@ -285,6 +294,10 @@ def test_a_verdict_is_that_of_the_version_that_is_asked_about():
     assert found(inner, version="0.6") == []
     assert found("l = []\nl.count(1)", version="0.1") == ["note list_method"]
     assert found("l = []\nl.count(1)", version="0.6") == []
+    for body in ("import math", "print(repr(n))", "l = [nl.load(x) for i in range(n)]"):
+        for version in VERSIONS:  # refused by builds of 0.6, traced since 0.7
+            said = [s.split()[0] for s in found(body, version=version)]
+            assert said == (["warning"] if version < "0.7" else []), (body, version)
 
 
 OLD = [

@@ -78,3 +78,60 @@ def test_a_file_that_mixes_dialects_is_refused_as_by_a_run(lines, tmp_path, caps
 def test_a_file_whose_kernels_have_one_dialect_each_is_not(lines, tmp_path, capsys):
     code, said = lint(tmp_path, lines, capsys)
     assert code == 0 and "0 refused" in said
+
+
+# -- a launcher of the one dialect, a kernel of the other -----------------------------------------
+
+LAUNCHERS = {
+    "baremetal": lambda nki, kernel: nki.baremetal()(kernel)(X),
+    "baremetal of the kernel": lambda nki, kernel: nki.baremetal(kernel)(X),
+    "benchmark": lambda nki, kernel: nki.benchmark(warmup=1, iters=2)(kernel)(X),
+    "profile": lambda nki, kernel: nki.profile(kernel)(X),
+    "simulate_kernel": lambda nki, kernel: nki.simulate_kernel(kernel, X),
+    "on two cores": lambda nki, kernel: nki.simulate_kernel(kernel[2], X),
+    "jit": lambda nki, kernel: nki.jit(kernel)(X),
+}
+
+
+def kernels():
+    """Return a kernel of the newer dialect, and one of the older."""
+    import neuronxcc.nki as older
+    import neuronxcc.nki.language as older_nl
+    import nki
+    import nki.language as nl
+
+    @nki.jit
+    def new(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x))
+        return out
+
+    @older.jit
+    def old(x):
+        out = older_nl.ndarray(x.shape, dtype=x.dtype, buffer=older_nl.shared_hbm)
+        older_nl.store(out, older_nl.load(x))
+        return out
+
+    return older, new, old
+
+
+@pytest.mark.parametrize("launch", LAUNCHERS.values(), ids=LAUNCHERS)
+def test_a_launcher_of_the_older_dialect_takes_no_kernel_of_the_newer(launch, monkeypatch):
+    """On a chip such a run gave zeros, without an error."""
+    older, new, old = kernels()
+    with pytest.raises(nkisim.NkiError, match="is given new, a kernel of import nki") as caught:
+        launch(older, new)
+    assert caught.value.id == "NKI-K20" and "nki.simulate(kernel)" in caught.value.hint
+    if launch is not LAUNCHERS["on two cores"]:  # grids of the older dialect are others
+        launch(older, old)
+    monkeypatch.setenv("NKI_LANGUAGE_VERSION", "0.2")  # SDKs that had both side by side
+    if launch is not LAUNCHERS["jit"]:
+        launch(older, new)
+
+
+def test_each_dialect_launches_its_own_kernels():
+    import nki
+
+    _, new, old = kernels()
+    assert np.array_equal(nki.simulate(new)(X), X) and np.array_equal(old(X), X)
+    assert all(np.array_equal(nkisim.run(kernel, X).outputs, X) for kernel in (new, old))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from ...errors import trim
 from ...machine.context import current
+from ...machine.operand_errors import mixed
 from ...machine.tensor import Tensor as tensor
 from ...simulation.launch import Kernel, as_kernel, launch, report_findings
 from . import compiler, isa, language, sdk, typing
@@ -18,6 +20,21 @@ if not hasattr(logging, "OFF"):
     logging.OFF = logging.CRITICAL + 10  # type: ignore[attr-defined]
 
 
+def _own(func: Any, launcher: str) -> Kernel:
+    """Return the kernel of a function; raise NKI-K20 for one of the package nki since 0.3."""
+    kernel = as_kernel(func)
+    if kernel.dialect.name == "nki" and not kernel.dialect.older:
+        raise trim(
+            mixed(
+                f"neuronxcc.nki.{launcher} is given {kernel.__name__}, a kernel of import nki: "
+                "on a chip its outputs were zeros",
+                "nki.simulate(kernel)(*arrays), or kernel(*tensors) on the chip; "
+                "nkisim.profile(kernel, *arrays) predicts its time",
+            )
+        )
+    return kernel
+
+
 def jit(func: Any = None, mode: str = "auto", **options: Any) -> Any:
     """Make a function a kernel; called with NumPy arrays it runs on the simulator.
 
@@ -28,7 +45,7 @@ def jit(func: Any = None, mode: str = "auto", **options: Any) -> Any:
         return lambda f: jit(f, mode, **options)
     if options.get("kernel_return") is False:
         mode = "trace"
-    inner = func.func if isinstance(func, Kernel) else func
+    inner = _own(func, "jit").func if isinstance(func, Kernel) else func
     kernel = Kernel(
         as_kernel(inner).func,
         mode,
@@ -51,21 +68,21 @@ def baremetal(kernel: Any = None, **options: Any) -> Any:
     """Run a kernel with NumPy arrays in and out; here on the simulator."""
     if kernel is None:
         return lambda k: baremetal(k, **options)
-    return sdk.Baremetal(as_kernel(kernel), options)
+    return sdk.Baremetal(_own(kernel, "baremetal"), options)
 
 
 def benchmark(kernel: Any = None, **options: Any) -> Any:
     """Measure a kernel: `.benchmark_result.nc_latency.get_latency_percentile(p)`, in us."""
     if kernel is None:
         return lambda k: benchmark(k, **options)
-    return sdk.Benchmark(as_kernel(kernel), options)
+    return sdk.Benchmark(_own(kernel, "benchmark"), options)
 
 
 def profile(func: Any = None, **options: Any) -> Any:
     """Capture a profile of a kernel into `working_directory`."""
     if func is None:
         return lambda k: profile(k, **options)
-    return sdk.Profile(as_kernel(func), options)
+    return sdk.Profile(_own(func, "profile"), options)
 
 
 def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
@@ -74,7 +91,7 @@ def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
     Inside a launch (a harness that benchmarks a function which simulates) the kernel becomes part
     of that launch, so that its instructions are counted and timed.
     """
-    kernel = as_kernel(kernel)
+    kernel = _own(kernel, "simulate_kernel")
     if current.get() is not None:
         return kernel(*args, **kwargs)
     return report_findings(launch(kernel, args, kwargs)).outputs

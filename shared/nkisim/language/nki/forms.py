@@ -569,17 +569,17 @@ ROWS: tuple[Verdict, ...] = (
     ),
     Verdict(
         "NKI-R25",
-        "a team's notes of its builds",
-        "note",
+        "NCC_IBIR297",
+        "warning",
         "Two operands in SBUF begin at one partition",
         _bases,
         frozenset(("tensor_tensor", "scalar_tensor_tensor", "tensor_tensor_scan")),
         "An engine reads each partition's elements of both tiles in one lane. Tiles that begin "
-        "at different partitions have been refused, or copied first.",
+        "at different partitions have been refused, as two teams say, or copied first.",
         "nisa.tensor_copy one of the two to the partitions of the other",
         "nisa.tensor_tensor(u, t[0:32], t[32:64], op=nl.add)",
         verdict=UNSURE,
-        known=(ONCE,),
+        known=(BUILT,),
     ),
     Verdict(
         "NKI-R26",

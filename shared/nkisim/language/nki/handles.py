@@ -9,6 +9,7 @@ from ...lint import level
 from ...machine.context import machine
 from ...machine.interface import Machine
 from ...trace.trace import NODE, SPEC
+from . import refusals
 from .enums import dependency
 
 
@@ -25,7 +26,10 @@ class NkiInstruction:
         """Return the handle of the instruction that was issued last."""
         number = len(m.trace.starts) - 1
         if name is not None:
-            m.trace.named.setdefault(name, []).append(number)
+            known = m.trace.named.setdefault(name, [])
+            if known:
+                refusals.named(m, name, known[-1])
+            known.append(number)
         return NkiInstruction(number, name)
 
     def depends_on(self, *producers: NkiInstruction, kind: Any = None) -> NkiInstruction:

@@ -21,6 +21,7 @@ from ...lint import level
 from ...machine import operand_errors
 from ...machine.interface import Machine
 from ...machine.tensor import Tensor
+from ...trace.trace import NODE
 from . import forms
 from .verdict import ACCEPTED, BUILT, DOCUMENTED, ONCE, RAN, WRONG, Verdict, before, never, page
 
@@ -391,8 +392,24 @@ CHIP = Verdict(
     targets=before("trn2"),
 )
 
+NAME = Verdict(
+    "NKI-R39",
+    '"duplicate op name"',
+    "warning",
+    "An instruction has a name of its own",
+    never,
+    frozenset(),
+    "name= is what kernel.with_schedule and the compiler call one instruction by. A loop of Python "
+    "issues an instruction for each iteration, and a helper for each call. One team has met this "
+    "error. The body of nl.fori_loop is one set of instructions, whatever the count.",
+    "the index of the loop in the name, or no name=",
+    'for i in range(4): nisa.dma_copy(..., name="load")',
+    known=(ONCE,),
+    since="0.6",
+)
+
 #: all rows, those that another place than a call finds as well
-VERDICTS = (*TABLE, OPEN, OUTPUT, SEED, LOOP, CHIP, forms.MIXED, forms.OFFSET)
+VERDICTS = (*TABLE, OPEN, OUTPUT, SEED, LOOP, CHIP, NAME, forms.MIXED, forms.OFFSET)
 for _id in dict.fromkeys(row.id for row in VERDICTS):
     RULES.setdefault(_id, page([row for row in VERDICTS if row.id == _id]))
 
@@ -475,6 +492,17 @@ def looped(m: Machine, line: int) -> None:
     """Say that a loop of the device is in a block of nl.no_reorder; `line`: where it is called."""
     if m.loops.ordered:
         _say(m, LOOP, "a loop of the chip in nl.no_reorder", line)
+
+
+def named(m: Machine, name: str, last: int) -> None:
+    """Say that instruction `last` has the name of the one that is issued now, on the same core."""
+    tr = m.trace
+    node, top = tr.rows[tr.starts[last] + NODE], m.core.top
+    while node > top:  # a node comes after its parent
+        node = tr.node_parent[node]
+    # a body of the device is issued here for each iteration, and on the chip once
+    if node == top and m.core.body is None and NAME.holds(level.release(), m.hw.name):
+        _say(m, NAME, f"another instruction has the name {name!r}", m.here())
 
 
 def offset(m: Machine) -> None:
