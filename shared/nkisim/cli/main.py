@@ -233,9 +233,12 @@ def _explained(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     if unknown:
         named = _pages_in(" ".join(options.id), rules)  # a line of a log, without its quotes
     if not named:
+        from nkisim.cli import reference
+
+        meant = did_you_mean(unknown[0].rpartition(".")[2], reference.names())
         raise CannotRun(
-            f"there is no rule {unknown[0]!r}{_near(unknown[0], rules)}\n"
-            "nkisim explain lists them all."
+            f"there is no rule or function {unknown[0]!r}{meant}{_near(unknown[0], rules)}\n"
+            "nkisim explain lists all rules."
         )
     found = list(dict.fromkeys(named))
     print("\n\n\n".join(found))

@@ -17,6 +17,15 @@ _MODULES = {
 }
 
 
+def names() -> list[str]:
+    """Return the names of the functions that have pages, without their modules."""
+    found = set()
+    for modules in _MODULES.values():
+        for module in map(import_module, modules.values()):
+            found |= {n for n in vars(module) if inspect.isfunction(vars(module)[n])}
+    return sorted(name for name in found if not name.startswith("_"))
+
+
 def page(word: str) -> str:
     """Return the page of a function of NKI ("nc_matmul", "nisa.nc_matmul"), "" if there is none.
 

@@ -129,12 +129,13 @@ def test_explain_shows_several_pages(capsys):
 @pytest.mark.parametrize(
     "written, says",
     [
-        ("NKI-P99", "there is no rule 'NKI-P99'; Partitions: NKI-P01 to NKI-P"),
-        ("NKI-Z01", "there is no rule 'NKI-Z01'\n"),
-        ("", "there is no rule ''\n"),
+        ("NKI-P99", "there is no rule or function 'NKI-P99'; Partitions: NKI-P01 to NKI-P"),
+        ("NKI-Z01", "there is no rule or function 'NKI-Z01'\n"),
+        ("", "there is no rule or function ''\n"),
         ("err_num_partition_exceeds_limit", "did you mean 'err_num_partition_exceed_arch_limit'?"),
         ("psum", "about that:\n  NKI-"),
-        ("(", "there is no rule '('"),
+        ("(", "there is no rule or function '('"),
+        ("nc_matmull", "there is no rule or function 'nc_matmull'; did you mean 'nc_matmul'?"),
     ],
 )
 def test_explain_says_what_else_there_is(capsys, written, says):
