@@ -202,6 +202,9 @@ Try (import nki): nl.ndarray, then nisa.memset a tile and nisa.dma_copy it.
 NKI-M11 | - | A tensor in HBM fits into the memory of the chip
 All cores of a chip share its HBM, {hbm_bytes}.
 Try: print the shape; a size beyond all memory is a product too many.
+NKI-M12 | - | One open sum in a bank of PSUM
+PSUM has eight banks, and the architecture guide counts eight open sums of products, one in each. Several that begin with accumulate=False in one bank, such as the columns of one tile, went wrong on a trn2 (NKI 0.6): all but the last one lost a product. AWS's simulator and this one compute them rightly, and some builds end with NCC_ISCH715. Single products may share a bank, and kernels of AWS's library put sums into one bank that the compiler begins: without accumulate=.
+Try: a PSUM tile for each sum, or copy a sum out before the next one begins.
 NKI-M10 | - | Tiles that live at the same time fit into SBUF and PSUM
 A tile's memory is free again when it has been read for the last time. What is alive at the same time, of all tiles, has to fit into a partition: of SBUF {sbuf_usable_bytes}; of PSUM {psum_bytes}. What does not is spilled: from SBUF to HBM and back, from PSUM to SBUF. The predicted time has that.
 Try: smaller tiles, or load later and use sooner.
