@@ -297,8 +297,9 @@ NKI-O05 | err_shared_hbm_must_in_kernel_level | shared_hbm tensors are created a
 shared_hbm is allocated once for a launch and outlives it, so it cannot depend on a loop or a branch.
 Try: create it at the top of the kernel; nl.private_hbm for scratch space inside.
 NKI-O06 | err_mutable_parameter_not_returned | Mutable parameters are returned
-The compiler learns from the return statement that the parameter's memory is an output as well.
+The compiler learns from the return statement that the parameter's memory is an output as well. In import nki any argument can be written, and the simulators show the host what is written. Under XLA, which PyTorch and JAX use, it stays lost if the argument is not returned: two teams have met that on chips. AWS's library returns the caches that its kernels update, and takes the new ones from the result.
 Try: add it to what the kernel returns.
+Try (import nki): return the argument as well, and use what the call returns: out, cache = kernel(cache, row).
 NKI-O07 | - | Inputs that are read in part
 A kernel that never reads an input, or not all of it, may be right: a caller always passes it, or half of a matrix is known. More often a bias is forgotten, a loop ends too early, or one of two operands is longer than the other along the sum.
 Try: compare the bounds of the loops with the shape of the input.
