@@ -189,18 +189,20 @@ def load_expert(source, number):
 
 
 def times(column, matrix):
-    """Return column matrix in PSUM as [128, n / 128]: a vector of d numbers times [d, n].
+    """Return column matrix in SBUF as [128, n / 128]: a vector of d numbers times [d, n].
 
     `column` is [128, d / 128], `matrix` [128, d / 128, n]; both in the order of load_columns, and
     so is the result.
     """
     blocks, n = matrix.shape[1], matrix.shape[2]
-    result = new((P, n // P), nl.float32, nl.psum)
+    result = new((P, n // P))
     # BEGIN SOLUTION step=4 section="4. decode"
     for b in range(n // P):
+        total = new((P, 1), nl.float32, nl.psum)  # a bank has one open sum
         for c in range(blocks):
-            nisa.nc_matmul(dst=result[:, b:b + 1], stationary=matrix[:, c, b:n:n // P],
+            nisa.nc_matmul(dst=total, stationary=matrix[:, c, b:n:n // P],
                            moving=column[:, c:c + 1], accumulate=c > 0)
+        nisa.tensor_copy(dst=result[:, b:b + 1], src=total)
     # END SOLUTION
     return result
 
@@ -418,23 +420,24 @@ def pack(column):
 
 
 def times_mx(column, matrix):
-    """Return column matrix in PSUM as [128, n / 128]; both operands are pairs: packs and scales.
+    """Return column matrix in SBUF as [128, n / 128]; both operands are pairs: packs and scales.
 
     Number 512 * b + 4 * p + r of the result is in partition p, column 4 * b + r: so lie the
     four numbers of a pack.
     """
     packs, rows = matrix
     blocks, n = packs.shape[1], packs.shape[2]
-    result = new((P, n // P), nl.float32, nl.psum)
+    result = new((P, n // P))
     # BEGIN SOLUTION step=7 section="7. decode_mx"
     for b in range(n // P):
-        first = b // 4 * 4 * P + b % 4
+        first, total = b // 4 * 4 * P + b % 4, new((P, 1), nl.float32, nl.psum)
         for c in range(blocks):
             nisa.nc_matmul_mx(
-                dst=result[:, b:b + 1], stationary=packs[:, c, first:first + 4 * P - 3:4],
+                dst=total, stationary=packs[:, c, first:first + 4 * P - 3:4],
                 stationary_scale=rows[:, c, first:first + 4 * P - 3:4],
                 moving=column[0][:, c:c + 1], moving_scale=column[1][:, c:c + 1],
                 accumulate=c > 0)
+        nisa.tensor_copy(dst=result[:, b:b + 1], src=total)
     # END SOLUTION
     return result
 

@@ -85,6 +85,7 @@ def test_a_lab_of_two_dialects_has_the_same_kernels_in_both(labs):
 @pytest.mark.parametrize("target", ["trn1", "trn2"])
 @pytest.mark.parametrize("name, case", CASES)
 def test_results_bytes_and_time_agree(labs, monkeypatch, name, case, target):
+    monkeypatch.setenv("NKI_LANGUAGE", "teach")  # 16 bits on trn1: NKI-R38
     lab, *modules = labs[name]
     case = lab.case(case)
     assert not isinstance(case.expect, (MustRaise, MustFailNumerically))
@@ -105,7 +106,8 @@ def test_results_bytes_and_time_agree(labs, monkeypatch, name, case, target):
             )
         )
     old, new = profiles
-    assert not [f for f in new.findings if f.severity != "note"]
+    said = {f.id for f in new.findings if f.severity != "note"}
+    assert not said - ({"NKI-R38"} if target == "trn1" else set())
     assert old.outputs.shape == new.outputs.shape and old.outputs.dtype == new.outputs.dtype
     # both are judged against the reference elsewhere; sums of products may round apart
     width = np.finfo(np.float32).eps if old.outputs.dtype == np.float32 else 2.0**-7

@@ -24,6 +24,11 @@ from .execution import Execution
 #: rules that say the same of iterations of an affine loop
 _THE_SAME = ("NKI-L04", "NKI-L05")
 _HARDLY = 4  # one of so many results is hardly one
+#: what a row that writes over others does not do, and what to write instead
+_ADDS = {
+    "dma_compute": ". dma_compute reduces its sources alone: to what is there it adds nothing. "
+    "Try: put dst among the sources: nisa.dma_compute(dst, [dst, t], reduce_op=nl.add)"
+}
 _LOOKED_AT = 64  # places of one line that are looked at for one that counts
 
 
@@ -82,7 +87,8 @@ def check_unused(m: Execution) -> None:
     for step, other in over.by_others() if alone else ():
         tell(
             step,
-            f"what {steps.row[step]} writes here is written over before anything has read it",
+            f"what {steps.row[step]} writes here is written over before anything has read it"
+            + _ADDS.get(steps.row[other], ""),
             int(steps.line[other]),
         )
     for step, other, lost in _dropped(trace, acc, steps, unseen, some):

@@ -24,6 +24,8 @@ _OF_RULES = {
     _TRACING: "I14 S06 S14 L06 L07 L12 K14 K19 K20",
     _FOLLOWS: "I16 S15 D10 L10 O04 O07 U01 U02 U03 U04 U06 U07 A05",
     _BUILT: "R12 R13",
+    "ran on a trn2: one team's kernel was wrong, and right with a tile for each sum; "
+    "the architecture guide names a group for each bank": "M12",
     "documented (release notes of NKI and of the SDK, FAQ of NKI)": "T03",
     "read in the open compiler, and built (as the text says)": "N05",
     "ran on chips: published kernels use more than is documented": "A10",

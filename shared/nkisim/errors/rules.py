@@ -202,6 +202,9 @@ Try (import nki): nl.ndarray, then nisa.memset a tile and nisa.dma_copy it.
 NKI-M11 | - | A tensor in HBM fits into the memory of the chip
 All cores of a chip share its HBM, {hbm_bytes}.
 Try: print the shape; a size beyond all memory is a product too many.
+NKI-M12 | - | One open sum in a bank of PSUM
+PSUM has eight banks, and the architecture guide counts eight open sums of products, one in each. Several that begin with accumulate=False in one bank, such as the columns of one tile, went wrong on a trn2 (NKI 0.6): all but the last one lost a product. AWS's simulator and this one compute them rightly, and some builds end with NCC_ISCH715. Single products may share a bank, and kernels of AWS's library put sums into one bank that the compiler begins: without accumulate=.
+Try: a PSUM tile for each sum, or copy a sum out before the next one begins.
 NKI-M10 | - | Tiles that live at the same time fit into SBUF and PSUM
 A tile's memory is free again when it has been read for the last time. What is alive at the same time, of all tiles, has to fit into a partition: of SBUF {sbuf_usable_bytes}; of PSUM {psum_bytes}. What does not is spilled: from SBUF to HBM and back, from PSUM to SBUF. The predicted time has that.
 Try: smaller tiles, or load later and use sooner.
@@ -294,8 +297,9 @@ NKI-O05 | err_shared_hbm_must_in_kernel_level | shared_hbm tensors are created a
 shared_hbm is allocated once for a launch and outlives it, so it cannot depend on a loop or a branch.
 Try: create it at the top of the kernel; nl.private_hbm for scratch space inside.
 NKI-O06 | err_mutable_parameter_not_returned | Mutable parameters are returned
-The compiler learns from the return statement that the parameter's memory is an output as well.
+The compiler learns from the return statement that the parameter's memory is an output as well. In import nki any argument can be written, and the simulators show the host what is written. Under XLA, which PyTorch and JAX use, it stays lost if the argument is not returned: two teams have met that on chips. AWS's library returns the caches that its kernels update, and takes the new ones from the result.
 Try: add it to what the kernel returns.
+Try (import nki): return the argument as well, and use what the call returns: out, cache = kernel(cache, row).
 NKI-O07 | - | Inputs that are read in part
 A kernel that never reads an input, or not all of it, may be right: a caller always passes it, or half of a matrix is known. More often a bias is forgotten, a loop ends too early, or one of two operands is longer than the other along the sum.
 Try: compare the bounds of the loops with the shape of the input.

@@ -222,8 +222,8 @@ class Undefined:
                     + (
                         "No run-time index chose their rows"
                         if chosen
-                        else "nl.program_id is 0, as the kernel is launched without a grid: loop "
-                        "over the blocks"
+                        else "nl.program_id is 0, as the kernel is launched without a grid. Try: "
+                        f"{self._launch()}, or a loop over the blocks"
                         if self.m.launch.asked_id and not self.m.launch.grid
                         else "Does the loop cover a size that is not a multiple of the tile?"
                     ),
@@ -241,6 +241,12 @@ class Undefined:
                 read.line,
                 read.made,
             )
+
+    def _launch(self) -> str:
+        """Return how the kernel is launched so that nl.program_id is more than 0."""
+        if self.m.dialect.names_dst:
+            return "kernel[2](...) if each of two cores does a half"
+        return "kernel[n](...) for n instances"
 
     def _last_store(self, t: Tensor) -> int:
         """Return the line of the last instruction that writes a tensor, -1 if none does."""

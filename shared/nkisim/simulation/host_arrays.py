@@ -353,6 +353,26 @@ _OWN_OUTPUT_NKI = (
 )
 
 
+def _find_lost_writes(m: Machine, args: Arguments, results: Results) -> None:
+    """Add a finding for each argument that is written and not returned.
+
+    It is a warning of import nki: a host without XLA may see the write, as AWS's simulator does.
+    """
+    returned = {t.storage.id for t in results.returned if t.storage is not None}
+    kept = {t.storage.id: name for name, _, t, _ in args.inputs if t.storage.id not in returned}
+    accesses, line = m.trace.operands(), m.trace.instructions().line
+    written_to = accesses.storage[accesses.write]
+    for storage in sorted(kept.keys() & set(np.unique(written_to).tolist())):
+        first = accesses.instr[accesses.write][np.argmax(written_to == storage)]
+        m.find(
+            "NKI-O06",
+            "warning",
+            f"argument {kept[storage]} is written, and not returned: under XLA (PyTorch and JAX) "
+            "the host keeps the tensor of before",
+            int(line[first]),
+        )
+
+
 def outputs(m: Machine, kernel: Kernel, args: Arguments, result: Any) -> Any:
     """Return the kernel's outputs as arrays, after checking that they are outputs.
 
@@ -372,6 +392,8 @@ def outputs(m: Machine, kernel: Kernel, args: Arguments, result: Any) -> Any:
         out = None
     else:
         out = results.convert(result, "the result")
+    if kernel.inputs_mutable and m.settings.checks:
+        _find_lost_writes(m, args, results)
     for name, array, t, mutable in args.inputs:
         if (
             m.compute

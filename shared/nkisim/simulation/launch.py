@@ -28,7 +28,7 @@ from ..checks.ignore import without_ignored
 from ..checks.inputs import unread_inputs
 from ..checks.overlaps import check_overlaps
 from ..checks.races import between_waits
-from ..checks.sums import check_sums
+from ..checks.sums import check_shared_banks, check_sums
 from ..checks.unused import check_unused
 from ..chip import dtypes, hw, pages
 from ..dialect import BETA1, Dialect
@@ -474,6 +474,7 @@ def _run_checks(
     else:
         _races(run)
     check_overlaps(run)
+    check_shared_banks(run)
     if error is None:
         check_unused(run)
     unread = []

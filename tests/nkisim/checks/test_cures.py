@@ -635,8 +635,8 @@ def test_the_cure_makes_the_kernel_right(dialect, row, tmp_path):
     assert findings(kernel_of(dialect, cured, tmp_path / "cured_kernel.py")) == set(), cured
 
 
-@pytest.mark.parametrize("dialect", HEADS)
-def test_the_index_of_a_grid_that_is_not_there_is_named(dialect, tmp_path):
+@pytest.mark.parametrize("dialect, launch", [("nki", "2"), ("beta1", "n")])
+def test_the_index_of_a_grid_that_is_not_there_is_named(dialect, launch, tmp_path):
     """As in CUDA: nl.program_id(0) where nothing launches the kernel over a grid."""
     text = (
         f"{HEADS[dialect]}\n\n@nki.jit\ndef kernel(x):\n"
@@ -653,6 +653,9 @@ def test_the_index_of_a_grid_that_is_not_there_is_named(dialect, tmp_path):
     names: dict = {}
     exec(compile(text, str(tmp_path / "kernel.py"), "exec"), names)
     (said,) = [
-        f.text for f in nkisim.run(names["kernel"], X, target="trn2").findings if f.id == "NKI-O04"
+        f for f in nkisim.run(names["kernel"], X, target="trn2").findings if f.id == "NKI-O04"
     ]
-    assert "without a grid" in said
+    assert "without a grid" in said.text and f"kernel[{launch}](" in said.suggestion()
+    assert not [
+        f for f in nkisim.run(names["kernel"][2], X, target="trn2").findings if f.id == "NKI-O04"
+    ]

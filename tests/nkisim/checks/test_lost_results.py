@@ -478,3 +478,21 @@ def test_a_load_that_is_not_used_is_a_warning_where_its_tensor_is_lost(other):
         return out
 
     assert found(kernel, X, X.copy()) == [("NKI-U04", "warning" if other else "note")]
+
+
+@pytest.mark.parametrize("adds", [True, False])
+def test_dma_compute_adds_to_what_is_among_its_sources(adds):
+    """Twins: with one source it is a copy, whatever AWS's text for coding agents calls it."""
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=x)
+        t = nl.load(x)
+        nisa.dma_compute(dst=out, srcs=[out, t] if adds else [t], reduce_op=nl.add)
+        return out
+
+    run = nkisim.run(kernel, X)
+    assert np.allclose(run.outputs, (1 + adds) * X)
+    cures = [f.suggestion() for f in run.findings if f.id == "NKI-U04"]
+    assert not cures if adds else "put dst among the sources" in cures[0]

@@ -177,16 +177,16 @@ def test_a_sum_is_read_when_it_is_complete(read, onto, found):
 
 @nki.jit
 def banks(x):
-    """Two sums in one tensor: one is drained while the other goes on."""
+    """Two sums in one tensor, a bank each: one is drained while the other goes on."""
     t = nl.load(x)
-    both = nl.ndarray((64, 2, 64), dtype=nl.float32, buffer=nl.psum)
+    both = nl.ndarray((64, 2, 512), dtype=nl.float32, buffer=nl.psum)
     u = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
     for k in range(2):
-        nisa.nc_matmul(dst=both[:, 0], stationary=t, moving=t, accumulate=k > 0)
-        nisa.nc_matmul(dst=both[:, 1], stationary=t, moving=t, accumulate=k > 0)
-    nisa.tensor_copy(dst=u, src=both[:, 0])
-    nisa.nc_matmul(dst=both[:, 1], stationary=t, moving=t, accumulate=True)
-    nisa.tensor_tensor(dst=u, data1=u, data2=both[:, 1], op=nl.add)
+        nisa.nc_matmul(dst=both[:, 0, 0:64], stationary=t, moving=t, accumulate=k > 0)
+        nisa.nc_matmul(dst=both[:, 1, 0:64], stationary=t, moving=t, accumulate=k > 0)
+    nisa.tensor_copy(dst=u, src=both[:, 0, 0:64])
+    nisa.nc_matmul(dst=both[:, 1, 0:64], stationary=t, moving=t, accumulate=True)
+    nisa.tensor_tensor(dst=u, data1=u, data2=both[:, 1, 0:64], op=nl.add)
     return stored(u, (64, 64))
 
 

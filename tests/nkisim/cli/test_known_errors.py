@@ -113,7 +113,7 @@ MESSAGES = (
     ("failed to resolve name 'builtins.repr'", "NKI-G45"),
     ("duplicate op name 'load_rows'", "NKI-R39"),
     ("[NCC_IBIR297] both inputs", "NKI-R25"),
-    ("[NCC_ISCH715] a bank", "NKI-R06"),
+    ("[NCC_ISCH715] a bank", "NKI-M12"),
 )
 #: what no rule says before a build -> a word of its page
 OTHERS = (

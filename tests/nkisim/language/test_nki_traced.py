@@ -315,6 +315,7 @@ def test_loops_in_loops_that_run_another_number_of_times_do_not_differ():
             0, 3, lambda i: nl.fori_loop(0, i + 1, lambda k: nisa.reciprocal(dst=t, data=t))
         )
         nl.store(x, t)
+        return x
 
     run = nkisim.run(nki.jit(kernel), X + 1)
     assert (
