@@ -18,9 +18,12 @@ import site
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from nkisim.cli import document
+from nkisim.cli.words import CannotRun
 
 HOOK, PTH, START = "_nkisim_hook.py", "nkisim.pth", "nkisim.start"
 #: In the order of writing; removing goes backwards, so that nothing ever calls a missing hook.
@@ -75,14 +78,28 @@ def user_folder() -> Path:
 
 def enable_command(argv: list[str]) -> int:
     """Write the hook; return 0, or 2 if that was refused or not possible."""
-    options = _parse(
-        "enable",
-        "Let every program of this venv import neuronxcc.nki; a real SDK still wins.",
-        argv,
-    )
-    folder = _choose(options)
-    if folder is None:
-        return 2
+    return _give("enable", argv, _enable)
+
+
+def disable_command(argv: list[str]) -> int:
+    """Remove the hook; return 0, or 2 if that was refused or not possible."""
+    return _give("disable", argv, _disable)
+
+
+def _give(command: str, argv: list[str], body: Callable[[Path, str], list[str]]) -> int:
+    from nkisim.cli import answer  # needs NumPy, which doctor, a user of this module, may miss
+
+    options = _parser(command).parse_args(argv)
+
+    def answered() -> tuple[int, dict[str, Any]]:
+        folder = _choose(options)
+        return 0, {"folder": str(folder), "files": body(folder, _flag(options))}
+
+    return answer.give(command, answered, as_json=options.json)
+
+
+def _enable(folder: Path, flag: str) -> list[str]:
+    """Write what is not as it should be; return the names of these files."""
     new = contents()
     try:
         changed = [name for name in FILES if _read(folder / name) != new[name]]
@@ -90,27 +107,20 @@ def enable_command(argv: list[str]) -> int:
         for name in changed:
             _write(folder / name, new[name])
     except OSError as error:
-        print(
-            f"nkisim enable: cannot write to {folder}: {error.strerror or error}.", file=sys.stderr
-        )
-        return 2
+        raise CannotRun(f"cannot write to {folder}: {error.strerror or error}.") from None
     if changed:
         print(
             f"Enabled: wrote {', '.join(changed)} to {folder}.\n"
             "Programs and notebooks that start from now on find neuronxcc.nki.\n"
-            "Undo: python -m nkisim disable" + _flag(options)
+            "Undo: python -m nkisim disable" + flag
         )
     else:
         print(f"Already enabled in {folder}; nothing changed.")
-    return 0
+    return changed
 
 
-def disable_command(argv: list[str]) -> int:
-    """Remove the hook; return 0, or 2 if that was refused or not possible."""
-    options = _parse("disable", "Remove what enable wrote.", argv)
-    folder = _choose(options)
-    if folder is None:
-        return 2
+def _disable(folder: Path, flag: str) -> list[str]:
+    """Remove what is there; return the names of these files."""
     removed = []
     for name in reversed(FILES):
         try:
@@ -118,11 +128,8 @@ def disable_command(argv: list[str]) -> int:
         except FileNotFoundError:
             continue
         except OSError as error:
-            print(
-                f"nkisim disable: cannot remove {folder / name}: {error.strerror or error}.",
-                file=sys.stderr,
-            )
-            return 2
+            what = f"cannot remove {folder / name}: {error.strerror or error}."
+            raise CannotRun(what) from None
         removed.append(name)
     _remove_byte_code(folder)
     print(
@@ -130,11 +137,18 @@ def disable_command(argv: list[str]) -> int:
         if removed
         else f"Not enabled in {folder}; nothing to remove."
     )
-    return 0
+    return removed
 
 
-def _parser(name: str, description: str) -> document.Parser:
-    parser = document.Parser(name, description=description)
+#: what each command does
+_DOES = {
+    "enable": "Let every program of this venv import neuronxcc.nki; a real SDK still wins.",
+    "disable": "Remove what enable wrote.",
+}
+
+
+def _parser(name: str) -> document.Parser:
+    parser = document.Parser(name, description=_DOES[name])
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--user",
@@ -146,53 +160,44 @@ def _parser(name: str, description: str) -> document.Parser:
         action="store_true",
         help="in the site-packages of this Python although it is no venv",
     )
+    document.add_json(parser)
+    parser.set_defaults(command=name)
     return parser
 
 
 def enable_command_parser() -> document.Parser:
     """Return the parser of enable."""
-    return _parser("enable", "")
+    return _parser("enable")
 
 
 def disable_command_parser() -> document.Parser:
     """Return the parser of disable."""
-    return _parser("disable", "")
+    return _parser("disable")
 
 
-def _parse(name: str, description: str, argv: list[str]) -> argparse.Namespace:
-    options = _parser(name, description).parse_args(argv)
-    options.command = name
-    return options
-
-
-def _choose(options: argparse.Namespace) -> Path | None:
-    """Return the folder to work on, or None after saying why there is none."""
+def _choose(options: argparse.Namespace) -> Path:
+    """Return the folder to work on; raise CannotRun if there is none."""
     if options.user:
         if not site.ENABLE_USER_SITE:
-            print(
-                f"nkisim {options.command}: {sys.executable} does not read your user "
-                "site-packages"
+            raise CannotRun(
+                f"{sys.executable} does not read your user site-packages"
                 + (
                     ", as it runs in a venv. Drop --user: the venv has its own."
                     if in_venv()
                     else "; --user would have no effect."
-                ),
-                file=sys.stderr,
+                )
             )
-            return None
         return user_folder()
     if in_venv() or options.force:
         return venv_folder()
-    print(
-        f"nkisim {options.command}: {sys.executable} does not run in a venv, and the hook would "
-        "reach every program of this Python.\n"
+    command = options.command
+    raise CannotRun(
+        f"{sys.executable} does not run in a venv, and the hook would reach every program of this "
+        "Python.\n"
         "  1. Activate a venv and repeat the command (make one: python -m venv .venv).\n"
-        f"  2. Or: python -m nkisim {options.command} --user   (all your own programs)\n"
-        f"  3. Or: python -m nkisim {options.command} --force  (this Python, e.g. a conda "
-        "environment)",
-        file=sys.stderr,
+        f"  2. Or: python -m nkisim {command} --user   (all your own programs)\n"
+        f"  3. Or: python -m nkisim {command} --force  (this Python, e.g. a conda environment)"
     )
-    return None
 
 
 def _flag(options: argparse.Namespace) -> str:

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from nkisim.cli import requests, settings, watch
-from nkisim.cli.kernel_arguments import add_values, file_of, named_argument
+from nkisim.cli.document import Parser
+from nkisim.cli.kernel_arguments import (
+    add_constants,
+    add_values,
+    constants_of,
+    file_of,
+    named_argument,
+)
 from nkisim.cli.serve import add_worker_arguments, desk_of
 from nkisim.cli.words import CannotRun
 from nkisim.errors import NkiError
@@ -59,18 +66,14 @@ def _command(options: argparse.Namespace) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="nkisim evaluate",
+    parser = Parser(
+        "evaluate",
         description="Say whether a kernel is right, predict its time, and say how sure that is.",
         epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("kernel", nargs="+", metavar="FILE:KERNEL")
     add_values(parser)
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE",
-        help="a constant of the file, for this run: FREE_DIM=1000",
-    )  # fmt: skip
+    add_constants(parser)
     parser.add_argument(
         "--reference", metavar="FILE:FUNCTION",
         help="takes what the kernel takes, returns what it should",
@@ -98,12 +101,11 @@ def _request(options: argparse.Namespace, kernel: str) -> dict[str, Any]:
     named = {n: v for n, _, v in (text.partition("=") for text in options.kwarg)}
     for text in [*options.kwarg, *options.set]:
         named_argument(text.partition("=")[0] + "=0", "--kwarg")
-    constants = dict(named_argument(text, "--set") for text in options.set)
     asked = {
         "kernel": kernel,
         "args": options.arg,
         "kwargs": named,
-        "set": constants,
+        "set": constants_of(options),
         "reference": options.reference,
         "target": options.target,
         "release": options.release,

@@ -67,6 +67,17 @@ def add_values(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_constants(parser: argparse.ArgumentParser) -> None:
+    """Add --set: constants of the kernel's file."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a constant of the file, for this run: FREE_DIM=1000",
+    )
+
+
 def is_kernel(word: str) -> bool:
     """Return whether a word names a kernel in a file, as FILE:KERNEL does, and not a script."""
     found = _SPEC.fullmatch(word)
@@ -77,6 +88,11 @@ def call_of(options: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
     """Return the positional arguments and those by name; raise CannotRun and NkiError."""
     args = [value_of(text, "--arg") for text in options.arg]
     return args, dict(named_argument(text, "--kwarg") for text in options.kwarg)
+
+
+def constants_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the constants of --set by name; raise CannotRun and NkiError."""
+    return dict(named_argument(text, "--set") for text in options.set)
 
 
 def value_of(text: str, option: str) -> Any:

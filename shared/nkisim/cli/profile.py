@@ -12,12 +12,13 @@ from typing import Any
 
 from nkisim.cli import answer, profile_script, script, settings, watch
 from nkisim.cli.kernel_arguments import (
+    add_constants,
     add_values,
     call_of,
+    constants_of,
     file_of,
     is_kernel,
     load_kernel,
-    named_argument,
 )
 from nkisim.cli.words import CannotRun
 from nkisim.errors import NkiError
@@ -51,13 +52,7 @@ def parser() -> answer.Parser:
         metavar="N",
         help="of a script: show row N of its table, and write that one's files (default: the last)",
     )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a constant of the file, for this run: FREE_DIM=1000",
-    )
+    add_constants(parser)
     settings.add_settings(parser)
     parser.add_argument(
         "--compiler",
@@ -105,8 +100,8 @@ def command(argv: list[str]) -> int:
     own = parser()
     options, rest = script.parse(own, profile_script.ordered(argv))
     of_kernel = is_kernel(options.script or "")
-    if not of_kernel and (options.set or options.no_compute):
-        own.error("--set and --no-compute go with FILE:KERNEL; a script needs what kernels return")
+    if not of_kernel and options.no_compute:
+        own.error("--no-compute goes with FILE:KERNEL; a script needs what kernels return")
     if of_kernel and options.number is not None:
         own.error("--row goes with a script, which may call many kernels")
     if options.watch:
@@ -126,7 +121,7 @@ def _profile(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     target = settings.settle(options, file_of(options.script))
     try:
         args, kwargs = call_of(options)
-        constants = dict(named_argument(text, "--set") for text in options.set)
+        constants = constants_of(options)
     except NkiError as error:
         raise CannotRun(error.render()) from error
     on = _compiler(options)

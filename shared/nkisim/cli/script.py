@@ -21,8 +21,10 @@ from typing import Any
 from nkisim.chip.hw import TARGET_VARIABLE
 from nkisim.cli import answer, document, settings, watch
 from nkisim.cli.kernel_arguments import (
+    add_constants,
     add_values,
     call_of,
+    constants_of,
     file_of,
     is_kernel,
     kernels_elsewhere,
@@ -63,6 +65,7 @@ def add_script(parser: answer.Parser) -> None:
     parser.add_argument("-m", dest="module", help="run a module, as python -m does")
     parser.add_argument("script", nargs="?", metavar="script.py|FILE:KERNEL")
     add_values(parser)
+    add_constants(parser)
     settings.add_settings(parser)
     document.add_json(parser)
     settings.add_timeout(parser)
@@ -80,8 +83,10 @@ def parse(own: answer.Parser, argv: list[str]) -> tuple[argparse.Namespace, list
     options = own.parse_args(head)
     if options.script is None and options.module is None:
         own.error("name a script, a kernel as FILE:KERNEL, or a module after -m")
-    if not is_kernel(options.script or "") and (options.arg or options.kwarg):
-        own.error("--arg and --kwarg go with FILE:KERNEL; arguments of a script stand after it")
+    if not is_kernel(options.script or "") and (options.arg or options.kwarg or options.set):
+        own.error(
+            "--arg, --kwarg and --set go with FILE:KERNEL; arguments of a script stand after it"
+        )
     _name_own_options(own, options.module or options.script, rest)
     return options, rest
 
@@ -124,10 +129,10 @@ def prepared(options: argparse.Namespace, rest: list[str]) -> Callable[[], Any]:
 def prepare_kernel(options: argparse.Namespace) -> Callable[[], Any]:
     """Return a function that runs the kernel on its arguments, and returns the `Run`."""
     try:
-        args, kwargs = call_of(options)
+        (args, kwargs), constants = call_of(options), constants_of(options)
     except NkiError as error:
         raise CannotRun(error.render()) from error
-    kernel = load_kernel(options.script)
+    kernel = load_kernel(options.script, constants)
 
     def start() -> Any:
         from nkisim.api import run

@@ -88,7 +88,8 @@ def test_json_has_all_rows_and_the_one_that_is_asked_for(folder):
         (["lib.py"], "Profile one of its kernels, as in lib.py:double --arg"),
         (["--row", "3", "script.py"], "--row 3: the table has rows 1 to 2"),
         (["--row", "1", "lib.py:double"], "--row goes with a script"),
-        (["--no-compute", "script.py"], "go with FILE:KERNEL"),
+        (["--no-compute", "script.py"], "goes with FILE:KERNEL"),
+        (["--set", "N=1", "script.py"], "go with FILE:KERNEL"),
     ],
 )
 def test_what_cannot_be_profiled_is_a_sentence(folder, argv, sentence):
