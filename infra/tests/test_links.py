@@ -7,6 +7,7 @@ permissions under the strict fake.
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import hashlib
 import urllib.error
 import urllib.parse
@@ -117,9 +118,22 @@ def test_wrong_forged_foreign_and_expired_links_are_refused(made: Class, tmp_pat
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(bad + "&get=my.py")
     assert made.cloud.log()[mark:] == [], "AWS was not even asked"
-    made.cloud.post("advance", seconds=60 * 24 * 3600)
-    answer = ask(link)
-    assert answer["status"] == 403 and "ended on 2027-01-16" in answer["text"]
+
+
+@pytest.fixture()
+def ends_soon(folder: ClassFolder, cloud: LabCloud) -> dt.date:
+    """Let the class end the day after tomorrow; return that day."""
+    now = dt.datetime.fromtimestamp(cloud.post("now")["at"], dt.timezone.utc)
+    folder.data["teardown"] = (now.date() + dt.timedelta(days=2)).isoformat()
+    return now.date() + dt.timedelta(days=2)
+
+
+def test_a_link_ends_a_day_after_its_class(ends_soon: dt.date, made: Class) -> None:
+    link = made.links["alice"]
+    assert ask(link)["status"] == 200
+    made.cloud.post("advance", seconds=4 * 24 * 3600)
+    answer, end = ask(link), ends_soon + dt.timedelta(days=1)
+    assert answer["status"] == 403 and f"ended on {end}" in answer["text"]
 
 
 def test_links_of_two_classes_do_not_open_each_other(made: Class, tmp_path: Path) -> None:
