@@ -58,7 +58,7 @@ OPERANDS = {
         {"uint8", "uint16", "uint32"}, X, "v", 64,
         "tensor_copy_predicated(dst=x, src=x, predicate=v)"),
     "nc_matmul": (
-        FLOAT, tile("p", "float32", 64, 64, "psum"), "v", 64,
+        FLOAT - {"tfloat32"}, tile("p", "float32", 64, 64, "psum"), "v", 64,
         "nc_matmul(dst=p, stationary=v, moving=v)"),
     "tensor_scalar_cumulative, src": (
         ALL - {"int32", "uint32"}, tile("o", "float32"), "v", 64,

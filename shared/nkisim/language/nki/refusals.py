@@ -23,7 +23,19 @@ from ...machine.interface import Machine
 from ...machine.tensor import Tensor
 from ...trace.trace import NODE
 from . import forms
-from .verdict import ACCEPTED, BUILT, DOCUMENTED, ONCE, RAN, WRONG, Verdict, before, never, page
+from .verdict import (
+    ACCEPTED,
+    BUILT,
+    DOCUMENTED,
+    ONCE,
+    RAN,
+    UNSURE,
+    WRONG,
+    Verdict,
+    before,
+    never,
+    page,
+)
 
 #: which generations kernels run on: those that AWS supports, or all that are simulated
 TARGETS = "supported", "all"
@@ -116,6 +128,13 @@ def _probability(m: Machine, given: dict[str, Any]) -> str | None:
     if prob.dtype == dtypes.FLOAT32 or dtypes.is_float(data.dtype) and dtypes.is_float(prob.dtype):
         return None
     return f"prob is a tile of {dtypes.name(prob.dtype)}, data of {dtypes.name(data.dtype)}"
+
+
+def _rounded_float32(m: Machine, given: dict[str, Any]) -> str | None:
+    for name in ("stationary", "moving"):
+        if getattr(given[name], "dtype", None) == dtypes.TFLOAT32:
+            return f"{name} is a tile of tfloat32"
+    return None
 
 
 def _narrow_product(m: Machine, given: dict[str, Any]) -> str | None:
@@ -219,6 +238,21 @@ TABLE: tuple[Verdict, ...] = (
         "A tile of probabilities is of a float dtype, and of float32 where data is of integers.",
         "make prob with dtype=nl.float32",
         "nisa.dropout(dst, data, prob=int32_tile)",
+    ),
+    Verdict(
+        "NKI-R40",
+        "\"must be a float type, got '!nisa.float32r'\"",
+        "warning",
+        "tfloat32 as an operand of a product",
+        _rounded_float32,
+        frozenset(("nc_matmul",)),
+        "The API reference lists tfloat32 for nisa.nc_matmul. A verifier of 0.6 has refused it, as "
+        "one team says.",
+        "float32 operands, or bfloat16 ones for speed",
+        "nisa.nc_matmul of tiles of nl.tfloat32",
+        verdict=UNSURE,
+        known=(ONCE,),
+        since="0.6",
     ),
     Verdict(
         "NKI-R38",
