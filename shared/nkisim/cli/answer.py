@@ -2,7 +2,7 @@
 
 The object, which `--json` prints to standard output whatever happens (docs/json.md):
 
-    {"schema": "nkisim.check/1", "command": "check", "nkisim": "0.1.0", "exit_code": 1,
+    {"schema": "nkisim.check/1", "command": "check", "nkisim": "0.2.0", "exit_code": 1,
      "error": null or {...}, ... the command's own fields}
 
 0: all well, 1: something failed, 2: it could not run.
