@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +37,23 @@ def test_a_guard_that_aws_refuses_is_mailed_and_status_ends_with_one(
     assert {to for _, to in mails(cloud)} == {"staff@example.edu"}
     seen = classroom("status", folder.file)
     assert seen["exit_code"] == 1 and any("did not act" in p for p in seen["problems"])
+    assert classroom("provision", folder.file)["exit_code"] == 0
+    assert classroom("teardown", folder.file)["exit_code"] == 0 and cloud.leftovers() == []
+
+
+def test_an_automation_that_may_not_stop_machines_is_mailed(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    iam = boto3.client("iam")
+    policy = iam.get_role_policy(RoleName=ROLE, PolicyName="guard")["PolicyDocument"]
+    forbid = {"Effect": "Deny", "Action": "ec2:StopInstances", "Resource": "*"}
+    policy["Statement"].append(forbid)
+    iam.put_role_policy(RoleName=ROLE, PolicyName="guard", PolicyDocument=json.dumps(policy))
+    cloud.post("advance", seconds=24 * 3600)  # the nightly stop is one of these hours
+    assert mails(cloud) == {("trainium-labs.lab.failures", "staff@example.edu")}
+    assert classroom("status", folder.file)["exit_code"] == 1
+    iam.delete_role_policy(RoleName=ROLE, PolicyName="guard")
     assert classroom("provision", folder.file)["exit_code"] == 0
     assert classroom("teardown", folder.file)["exit_code"] == 0 and cloud.leftovers() == []
 
@@ -89,7 +107,7 @@ def test_an_account_without_sns_has_its_class_all_the_same(
     assert classroom("status", folder.file)["exit_code"] == 1
 
 
-@pytest.mark.parametrize("what", ["topic", "alarms"])
+@pytest.mark.parametrize("what", ["topic", "alarms", "rule"])
 def test_what_somebody_deleted_is_named_and_made_again(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom, what: str
 ) -> None:
@@ -97,6 +115,10 @@ def test_what_somebody_deleted_is_named_and_made_again(
     if what == "topic":
         (topic,) = (r["id"] for r in cloud.leftovers() if r["kind"] == "topic")
         boto3.client("sns", "us-east-2").delete_topic(TopicArn=topic)
+    elif what == "rule":
+        events = boto3.client("events", "us-east-2")
+        events.remove_targets(Rule="trainium-labs.lab.failures", Ids=["mail"])
+        events.delete_rule(Name="trainium-labs.lab.failures")
     else:
         names = [
             r["id"] for r in cloud.leftovers() if "failures" in r["id"] and r["kind"] == "alarm"

@@ -124,6 +124,7 @@ def test_aws_nuke_is_told_of_every_kind_that_a_class_makes(
         "budget": "BudgetsBudget",
         "parameter": "SSMParameter",
         "topic": "SNSTopic",
+        "rule": "CloudWatchEventsRule",
         "role": "IAMRole",
         "policy": "IAMPolicy",
         "instance-profile": "IAMInstanceProfile",

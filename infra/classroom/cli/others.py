@@ -27,6 +27,7 @@ NUKED = (
     " EC2LaunchTemplate CloudWatchAlarm CloudWatchLogsLogGroup SchedulerSchedule LambdaFunction"
     " S3Bucket S3Object BudgetsBudget IAMRole IAMRolePolicy IAMRolePolicyAttachment IAMPolicy"
     " IAMInstanceProfile IAMInstanceProfileRole SSMParameter SNSTopic"
+    " CloudWatchEventsRule CloudWatchEventsTarget"
 ).split()
 # Roles by which an organisation or its sign-in reaches the account: no one signs in without them.
 KEPT_ROLES = (

@@ -3,13 +3,17 @@
 When AWS refuses a call of a schedule, EventBridge Scheduler drops it without a message, and a
 function's errors send no message either. But both are counted in CloudWatch. So each region with
 machines has alarms on these counters, which mail `contact` through a topic of Amazon SNS. SNS first
-asks that address to confirm the subscription; this is also the test mail. Source: EventBridge
+asks that address to confirm the subscription; this is also the test mail. An automation that starts
+and may not stop its machines is counted nowhere: a rule of EventBridge mails its end. The rule sees
+every automation of the region that stops machines, of other classes, too. Source: EventBridge
 Scheduler guide, "Monitoring with CloudWatch"; Lambda guide, "Types of metrics"; SNS guide, "Email
-notifications".
+notifications"; Systems Manager guide, "Monitoring Automation with EventBridge"; EventBridge guide,
+"Amazon SNS permissions".
 """
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import Any
 
@@ -19,12 +23,15 @@ from ..spec import tags
 from ..spec.class_file import ClassSpec
 from ..spec.run import Run
 from .alarms import read_alarms
+from .policies import DOCUMENTS
 
 PENDING = "PendingConfirmation"  # instead of a subscription's ARN, until the address has agreed
 COUNTERS = ("TargetErrorCount", "InvocationDroppedCount")
 # A guard that is refused all the time is so four times in an hour: `unarmed` runs every 15 minutes.
 # In a new class AWS's services know the role seconds late, and refuse it up to three times.
 PERIOD, TOLERATED = 3600, 3.0
+ENDS = ("Failed", "TimedOut")
+_EVENT = "EC2 Automation Execution Status-change Notification"
 
 
 def topic_arn(cloud: Cloud, name: str, region: str) -> str:
@@ -57,6 +64,29 @@ def _alarms(spec: ClassSpec, region: str, topic: str) -> dict[str, dict[str, Any
     }
 
 
+def rule_name(name: str) -> str:
+    """Return the name of a class's rule: which automations are mailed."""
+    return f"trainium-labs.{name}.failures"
+
+
+def _pattern() -> str:
+    """Return what the rule matches: the end of a runbook that did not stop its machines."""
+    detail = {"Status": list(ENDS), "Definition": list(DOCUMENTS)}
+    return json.dumps({"source": ["aws.ssm"], "detail-type": [_EVENT], "detail": detail})
+
+
+def _publishers(cloud: Cloud, topic: str) -> str:
+    """Return the topic's policy: this account's alarms and rules may publish."""
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"Service": ["cloudwatch.amazonaws.com", "events.amazonaws.com"]},
+        "Action": "sns:Publish",
+        "Resource": topic,
+        "Condition": {"StringEquals": {"aws:SourceAccount": cloud.account}},
+    }
+    return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+
+
 def count(spec: ClassSpec) -> int:
     """Return how many alarms a class has in its first region."""
     return len(_alarms(spec, spec.regions[0], ""))
@@ -79,19 +109,68 @@ def ensure(run: Run, region: str) -> None:
                         f"{region}: {'update' if old else 'create'} alarm {name}",
                         partial(client.put_metric_alarm, AlarmName=name, **want, **extra),
                     )
+            _rule(run, region, topic)
     except ClassroomError as error:
         run.warn(f"No mail will be sent when a guard fails: {error}")
+
+
+def read_rule(cloud: Cloud, name: str, region: str) -> dict[str, Any] | None:
+    """Return a class's rule, with its topic as "target"; None if there is none."""
+    client, named = cloud.client("events", region), rule_name(name)
+    try:
+        rule = dict(client.describe_rule(Name=named))
+    except client.exceptions.ResourceNotFoundException:
+        return None
+    targets = client.list_targets_by_rule(Rule=named)["Targets"]
+    return {**rule, "target": targets[0]["Arn"] if targets else ""}
+
+
+def _is_right(rule: dict[str, Any] | None, topic: str) -> bool:
+    return (
+        rule is not None
+        and rule["target"] == topic
+        and rule["State"] == "ENABLED"
+        and json.loads(rule["EventPattern"]) == json.loads(_pattern())
+    )
+
+
+def _rule(run: Run, region: str, topic: str) -> None:
+    rule = read_rule(run.cloud, run.spec.name, region)
+    if _is_right(rule, topic):
+        return
+    client, name = run.cloud.client("events", region), rule_name(run.spec.name)
+
+    def make() -> None:
+        client.put_rule(Name=name, EventPattern=_pattern(), State="ENABLED")
+        client.put_targets(Rule=name, Targets=[{"Id": "mail", "Arn": topic}])
+
+    run.do(f"{region}: {'update' if rule else 'create'} rule {name}", make)
+
+
+def remove_rule(cloud: Cloud, name: str, region: str) -> None:
+    """Delete a rule by its name, its targets first, as EventBridge demands."""
+    client = cloud.client("events", region)
+    if ids := [t["Id"] for t in client.list_targets_by_rule(Rule=name)["Targets"]]:
+        client.remove_targets(Rule=name, Ids=ids)
+    client.delete_rule(Name=name)
 
 
 def _topic(run: Run, region: str, topic: str) -> None:
     client, contact = run.cloud.client("sns", region), run.spec.contact
     name = topic.rsplit(":", 1)[1]
     have: dict[str, str] = {}
+    policy = _publishers(run.cloud, topic)
     if exists(run.cloud, topic, region):
         have = _subscribers(run, topic, region)
+        now = client.get_topic_attributes(TopicArn=topic)["Attributes"].get("Policy", "{}")
+        if json.loads(now) != json.loads(policy):
+            given = {"AttributeName": "Policy", "AttributeValue": policy}
+            allow = partial(client.set_topic_attributes, TopicArn=topic, **given)
+            run.do(f"{region}: say who may publish to {name}", allow)
     else:
         label = tags.as_list(tags.common(run.spec))
-        run.do(f"{region}: create topic {name}", lambda: client.create_topic(Name=name, Tags=label))
+        make = partial(client.create_topic, Name=name, Tags=label, Attributes={"Policy": policy})
+        run.do(f"{region}: create topic {name}", make)
     if have.get(contact, PENDING) == PENDING:  # SNS sends its question again
         ask = partial(client.subscribe, TopicArn=topic, Protocol="email", Endpoint=contact)
         if contact not in have:
@@ -142,9 +221,12 @@ def problems(run: Run, region: str) -> list[str]:
             return [f"{region}: no mail is set up for guards that fail: run provision again."]
         have = _subscribers(run, topic, region)
         missing = set(_alarms(run.spec, region, topic)) - set(read_alarms(run, region))
+        if not _is_right(read_rule(run.cloud, run.spec.name, region), topic):
+            missing.add(f"rule {rule_name(run.spec.name)}")
     out = []
     if have.get(run.spec.contact, PENDING) == PENDING:
         out.append(_unconfirmed(run.spec.contact, region))
     if missing:
-        out.append(f"{region}: alarms are missing ({', '.join(sorted(missing))}): run provision.")
+        named = ", ".join(sorted(missing))
+        out.append(f"{region}: alarms or rules are missing ({named}): run provision.")
     return out

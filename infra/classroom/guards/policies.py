@@ -161,16 +161,10 @@ ACTIONS = {
         "DeleteObjectVersion",
     ],
     "pricing": ["GetProducts"],
-    "sns": [
-        "CreateTopic",
-        "DeleteTopic",
-        "GetTopicAttributes",
-        "Subscribe",
-        "Unsubscribe",
-        "ListSubscriptionsByTopic",
-        "TagResource",
-        "ListTagsForResource",
-    ],
+    # By patterns, since a policy has room for 6,144 characters: of topics and rules that are named
+    # as a class's, and of no others (BY_NAME).
+    "sns": ["*Topic", "*TopicAttributes", "*ubscribe", "TagResource", "ListTagsForResource"],
+    "events": ["*Rule", "*Targets"],
     "ses": ["GetAccount", "GetEmailIdentity"],
     "ce": ["ListCostAllocationTags"],
 }
@@ -241,6 +235,7 @@ BY_NAME: dict[str, tuple[tuple[str, ...], list[str]]] = {
         ["arn:aws:s3:::trainium-labs--*"],
     ),
     "sns": (tuple(ACTIONS["sns"]), ["arn:aws:sns:*:*:trainium-labs_*"]),
+    "events": (tuple(ACTIONS["events"]), ["arn:aws:events:*:*:rule/trainium-labs.*"]),
     "ssm": (
         (
             "GetParameter",

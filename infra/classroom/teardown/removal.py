@@ -15,6 +15,7 @@ import botocore.exceptions as be
 from ..aws import rate_limit
 from ..aws.cloud import DENIED, GLOBAL, Cloud, code_of, each, words_of
 from ..aws.problems import ClassroomError
+from ..guards import failures
 from ..machines import launch
 from ..spec import ledger
 from ..work import copies
@@ -38,6 +39,7 @@ REST = (
     "launch-template",
     "security-group",
     "alarm",
+    "rule",
     "topic",
     "budget",
     "instance-profile",
@@ -47,7 +49,7 @@ REST = (
     "parameter",
 )
 # While a machine lives, or may live unseen, something must be able to end it: these stay.
-GUARDS = ("alarm", "topic", "budget", "schedule", "schedule-group", "role", "parameter")
+GUARDS = ("alarm", "rule", "topic", "budget", "schedule", "schedule-group", "role", "parameter")
 PASSES = 6
 Held = Callable[[list[Found]], dict[str, str]]
 
@@ -419,6 +421,7 @@ _REMOVERS: dict[str, Callable[[Cloud, Found], Any]] = {
     "schedule": _schedule,
     "schedule-group": lambda c, f: c.client("scheduler", f.region).delete_schedule_group(Name=f.id),
     "role": _role,
+    "rule": lambda c, f: failures.remove_rule(c, f.id, f.region),
     "topic": lambda c, f: c.client("sns", f.region).delete_topic(TopicArn=f.id),
     "parameter": lambda c, f: c.client("ssm", f.region).delete_parameter(Name=f.id),
     "reservation": (

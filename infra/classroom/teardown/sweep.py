@@ -133,6 +133,7 @@ def sweep(
             jobs.append((kind, region, partial(_ec2, cloud, name, region, kind)))
         jobs.append(("alarms", region, partial(_alarms, cloud, name, region)))
         jobs.append(("topics", region, partial(_topics, cloud, name, region)))
+        jobs.append(("rules", region, partial(_rules, cloud, name, region)))
         jobs.append(("schedules", region, partial(_schedules, cloud, name, region)))
         jobs.append(("reservations", region, partial(_reservations, cloud, name, region)))
         jobs.append(("functions", region, partial(_functions, cloud, name, region)))
@@ -290,6 +291,11 @@ def _alarms(cloud: Cloud, name: str, region: str) -> list[Found]:
         if tags.ours(client.list_tags_for_resource(ResourceARN=a["AlarmArn"])["Tags"], name):
             out.append(Found("alarm", region, a["AlarmName"], a["StateValue"], True, a))
     return out
+
+
+def _rules(cloud: Cloud, name: str, region: str) -> list[Found]:
+    rule = failures.read_rule(cloud, name, region)
+    return [] if rule is None else [Found("rule", region, rule["Name"])]
 
 
 def _topics(cloud: Cloud, name: str, region: str) -> list[Found]:

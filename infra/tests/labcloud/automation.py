@@ -15,6 +15,8 @@ import uuid
 from typing import Any
 
 from moto.ec2.models import ec2_backends
+from moto.events.models import events_backends
+from moto.sns.models import sns_backends
 from moto.ssm.responses import SimpleSystemManagerResponse
 
 from . import authority, guards, questions
@@ -117,8 +119,36 @@ def run(region: str, role: str, inputs: dict[str, Any], starter: str, why: str) 
                 step = STEPS[document][0]
                 record["AutomationExecutionStatus"] = "Failed"
                 record["FailureMessage"] = f"Step {step} fails: {refused}"
+    _mail(region, record)
     kind = "addresses" if "Release" in document else "machines"
     return f"{document}: {done} {kind}"
+
+
+def _mail(region: str, record: dict[str, Any]) -> None:
+    """Hand the end of an automation to EventBridge, whose rules mail through topics that let them.
+
+    Source: Systems Manager guide, "Monitoring Automation with EventBridge": the event's detail has
+    Definition and Status.
+    """
+    event = {
+        "source": "aws.ssm",
+        "detail-type": "EC2 Automation Execution Status-change Notification",
+        "detail": {
+            "Definition": record["DocumentName"],
+            "Status": record["AutomationExecutionStatus"],
+        },
+    }
+    topics = sns_backends[ACCOUNT][region]
+    for rule in events_backends[ACCOUNT][region].list_rules()[0]:
+        if rule.state != "ENABLED" or not rule.event_pattern.matches_event(event):
+            continue
+        for target in rule.targets:
+            policy = json.loads(topics.get_topic(target["Arn"]).policy)
+            services = [s for p in policy["Statement"] for s in p["Principal"].get("Service", [])]
+            if "events.amazonaws.com" not in services or WORLD.unconfirmed:
+                continue  # SNS refuses, and EventBridge says nothing
+            for s in topics.list_subscriptions_by_topic(target["Arn"])[0]:
+                WORLD.note("failure-mail", region=region, alarm=rule.name, to=s.endpoint)
 
 
 def _do(document: str, region: str, one: str) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 from moto.budgets.models import budgets_backends
 from moto.cloudwatch.models import cloudwatch_backends
 from moto.ec2.models import ec2_backends
+from moto.events.models import events_backends
 from moto.iam.models import iam_backends
 from moto.scheduler.models import scheduler_backends
 from moto.sns.models import sns_backends
@@ -72,6 +73,8 @@ def everything() -> list[dict[str, Any]]:
             add("function", region, f.function_name, dict(f.tags or {}))
         for topic in sns_backends[ACCOUNT][region].topics.values():
             add("topic", region, topic.arn, dict(topic._tags))
+        for rule in events_backends[ACCOUNT][region].list_rules()[0]:
+            add("rule", region, rule.name, None)
         cloudwatch = cloudwatch_backends[ACCOUNT][region]
         for name, alarm in cloudwatch.alarms.items():
             add("alarm", region, name, cloudwatch.tagger.get_tag_dict_for_resource(alarm.alarm_arn))

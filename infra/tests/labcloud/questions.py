@@ -336,6 +336,11 @@ def _sns(region: str, op: str, params: dict[str, Any]) -> list[Request]:
     return [Request(f"sns:{op}", topic), *tagged]
 
 
+def _events(region: str, op: str, params: dict[str, Any]) -> list[Request]:
+    name = params.get("Name") or params["Rule"]
+    return [Request(f"events:{op}", f"arn:aws:events:{region}:{ACCOUNT}:rule/{name}")]
+
+
 def asked(service: str, region: str, op: str, params: dict[str, Any]) -> list[Request]:
     """Return every question that a call asks."""
     if service == "sts":
@@ -347,6 +352,7 @@ def asked(service: str, region: str, op: str, params: dict[str, Any]) -> list[Re
         "monitoring": lambda: _cloudwatch(region, op, params),
         "budgets": lambda: _budgets(op, params),
         "ssm": lambda: _ssm(region, op, params),
+        "events": lambda: _events(region, op, params),
         "sns": lambda: _sns(region, op, params),
         "lambda": lambda: functions.asked(region, op, params),
         "s3": lambda: storage.asked(op, params),
