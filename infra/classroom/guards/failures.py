@@ -139,9 +139,10 @@ def _rule(run: Run, region: str, topic: str) -> None:
     if _is_right(rule, topic):
         return
     client, name = run.cloud.client("events", region), rule_name(run.spec.name)
+    label = {} if rule else {"Tags": tags.as_list(tags.common(run.spec))}
 
     def make() -> None:
-        client.put_rule(Name=name, EventPattern=_pattern(), State="ENABLED")
+        client.put_rule(Name=name, EventPattern=_pattern(), State="ENABLED", **label)
         client.put_targets(Rule=name, Targets=[{"Id": "mail", "Arn": topic}])
 
     run.do(f"{region}: {'update' if rule else 'create'} rule {name}", make)

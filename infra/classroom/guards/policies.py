@@ -163,8 +163,8 @@ ACTIONS = {
     "pricing": ["GetProducts"],
     # By patterns, since a policy has room for 6,144 characters: of topics and rules that are named
     # as a class's, and of no others (BY_NAME).
-    "sns": ["*Topic", "*TopicAttributes", "*ubscribe", "TagResource", "ListTagsForResource"],
-    "events": ["*Rule", "*Targets"],
+    "sns": ["*Topic", "*TopicAttributes", "*ubscribe", "*Resource"],
+    "events": ["*Rule", "*Targets", "*Resource"],
     "ses": ["GetAccount", "GetEmailIdentity"],
     "ce": ["ListCostAllocationTags"],
 }

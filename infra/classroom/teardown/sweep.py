@@ -295,7 +295,10 @@ def _alarms(cloud: Cloud, name: str, region: str) -> list[Found]:
 
 def _rules(cloud: Cloud, name: str, region: str) -> list[Found]:
     rule = failures.read_rule(cloud, name, region)
-    return [] if rule is None else [Found("rule", region, rule["Name"])]
+    if rule is None:
+        return []
+    label = cloud.client("events", region).list_tags_for_resource(ResourceARN=rule["Arn"])["Tags"]
+    return [Found("rule", region, rule["Name"])] if tags.ours(label, name) else []
 
 
 def _topics(cloud: Cloud, name: str, region: str) -> list[Found]:

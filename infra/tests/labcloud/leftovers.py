@@ -73,8 +73,10 @@ def everything() -> list[dict[str, Any]]:
             add("function", region, f.function_name, dict(f.tags or {}))
         for topic in sns_backends[ACCOUNT][region].topics.values():
             add("topic", region, topic.arn, dict(topic._tags))
-        for rule in events_backends[ACCOUNT][region].list_rules()[0]:
-            add("rule", region, rule.name, None)
+        bus = events_backends[ACCOUNT][region]
+        for rule in bus.list_rules()[0]:
+            label = bus.list_tags_for_resource(rule.arn)["Tags"]
+            add("rule", region, rule.name, {t["Key"]: t["Value"] for t in label})
         cloudwatch = cloudwatch_backends[ACCOUNT][region]
         for name, alarm in cloudwatch.alarms.items():
             add("alarm", region, name, cloudwatch.tagger.get_tag_dict_for_resource(alarm.alarm_arn))

@@ -337,8 +337,10 @@ def _sns(region: str, op: str, params: dict[str, Any]) -> list[Request]:
 
 
 def _events(region: str, op: str, params: dict[str, Any]) -> list[Request]:
-    name = params.get("Name") or params["Rule"]
-    return [Request(f"events:{op}", f"arn:aws:events:{region}:{ACCOUNT}:rule/{name}")]
+    name = params.get("Name") or params.get("Rule") or params["ResourceARN"].split("/")[-1]
+    rule = f"arn:aws:events:{region}:{ACCOUNT}:rule/{name}"
+    tagged = [Request("events:TagResource", rule)] if params.get("Tags") else []
+    return [Request(f"events:{op}", rule), *tagged]
 
 
 def asked(service: str, region: str, op: str, params: dict[str, Any]) -> list[Request]:
