@@ -79,8 +79,8 @@ def _destination_first(
 
     "" if the call is not of that form.
     """
-    tiles = [hasattr(argument, "memory") for argument in args]
-    if tiles[:1] != [True] or True not in tiles[1:] or "dst" in signature.parameters:
+    memories = [getattr(argument, "memory", "") for argument in args]
+    if "dst" in signature.parameters or not any(memories[1:]) or memories[0] in ("", "hbm"):
         return ""
     try:
         signature.bind_partial(*args[1:], **{k: None for k in given if k in signature.parameters})

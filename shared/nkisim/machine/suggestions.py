@@ -56,6 +56,9 @@ def copy(api: str, dst: Any, src: Any, names: Sequence[str] = _COPY) -> str:
             "slice one element, which is a piece of shape (1, 1): x[i:i+1, j:j+1], and the "
             "same of the destination"
         )
+    if len(src.shape) == 2 and src.shape == dst.shape[::-1]:
+        turn = "nisa.nc_transpose turns a tile" if _names_dst() else "nl.transpose(t) turns a tile"
+        return f"one of the two is transposed: {turn}; or make the destination {src.shape}"
     given = source_text.arguments(api, names)
     one = given.get(names[0], "out" if dst.memory == "hbm" else "t")
     other = given.get(names[1], "x" if src.memory == "hbm" else "t")

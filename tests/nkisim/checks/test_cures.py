@@ -701,6 +701,12 @@ BETA1 = (
     ),
     Row("z = nl.sum(t, axis=0)", "NKI-S10", "axis=1", "z = nl.sum(t, axis=1)"),
     Row(
+        "nl.store(out[0:128, 0:64], nl.transpose(t[:, 0:64]))",
+        "NKI-S01",
+        "one of the two is transposed: nl.transpose(t) turns a tile",
+        "nl.store(out[0:128, 0:64], t[:, 0:64])",
+    ),
+    Row(
         "nl.store(out[0, 0], x[0, 0])",
         "NKI-M01",
         "tile = nl.load(x[...])",
