@@ -142,6 +142,14 @@ def target() -> str:
     return ast.unparse(statement.target) if isinstance(statement, ast.AugAssign) else ""
 
 
+def assigned_value() -> str:
+    """Return the text of what the statement assigns, "" if it is no plain assignment."""
+    statement, _ = _statement()
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        return ast.unparse(statement.value)
+    return ""
+
+
 def asks(node_type: type[ast.AST]) -> bool:
     """Return whether the statement has a node of a type, for example a comparison."""
     return any(True for _ in _nodes(node_type))

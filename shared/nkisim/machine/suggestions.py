@@ -380,6 +380,16 @@ def no_tile(name: str, value: Any) -> str:
     return "copy the kernel's argument into a tile with nisa.dma_copy, or make one with nl.ndarray"
 
 
+def assigned_hbm() -> str:
+    """Return what to write for `out[...] = tile`."""
+    target, text = source_text.target(), source_text.assigned_value()
+    if not text:
+        return "nl.store(out[...], value=tile), or nisa.dma_copy(dst=out, src=tile)"
+    if "(" not in text and getattr(source_text.named(text), "memory", "") == "hbm":
+        text = f"nl.load({text})"
+    return f"nl.store({target}, value={text})"
+
+
 def stored_on_chip() -> str:
     """Return what to write where nl.store is to write a tile.
 

@@ -471,9 +471,9 @@ BETA1 = (
     Row(
         "out[0:128] = t",
         "NKI-M03",
-        "nl.store(out[...], value=tile)",
         "nl.store(out[0:128], value=t)",
     ),
+    Row("out[0, 3] = x[0, 1]", "NKI-M03", "nl.store(out[0, 3], value=nl.load(x[0, 1]))"),
     Row(
         "z = nl.exp(x[0:128])", "NKI-M01", "tile = nl.load(x[...])", "z = nl.exp(nl.load(x[0:128]))"
     ),

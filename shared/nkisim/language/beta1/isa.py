@@ -32,7 +32,10 @@ globals().update(INSTRUCTIONS)
 def _nc_transpose(
     m: Machine, data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = 0
 ) -> Any:
-    """Transpose a tile (P, F...) to (F, P): Tensor Engine up to 128 (result in PSUM), Vector 32."""
+    """Transpose a tile (P, F...) to (F, P): up to 128 x 128 on the Tensor Engine, into PSUM.
+
+    `engine=nisa.vector_engine` takes up to 32 x 32.
+    """
     return lower.transpose(m, data, engine, dtype, mask)
 
 
