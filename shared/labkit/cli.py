@@ -145,7 +145,7 @@ def add_language_flags(
         choices=("teach", "strict", "off"),
         help="how findings about the kernels are taken. teach: all are listed, notes as well, and "
         "errors fail a case; strict: a warning fails it, too; off: none are looked for "
-        "(docs/language-limits.md)",
+        "(docs/language-limits.md of trainium-labs)",
     )
     # names of before
     parser.add_argument(
@@ -166,7 +166,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json",
         action="store_true",
-        help="print one JSON object: exit code, error, cases (docs/json.md)",
+        help="print one JSON object: exit code, error, cases (docs/json.md of trainium-labs)",
     )
 
 

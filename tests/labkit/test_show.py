@@ -86,6 +86,19 @@ def test_a_report_is_the_same_as_above_only_if_it_is_above():
     assert "d on trn1: failed\n  (the same report as that of a on trn1)" in text
 
 
+def test_what_is_not_written_has_not_failed():
+    """The table, the report and the last line say the same of it."""
+    runs = [
+        outcome("a", FAILED, "step 2 is not written yet", error={"name": "not_written"}),
+        outcome("b", FAILED, "wrong"),
+    ]
+    table = shown(show_table, summary_table([("lab", o) for o in runs]))
+    assert re.search(r"^a +right +not written", table, re.M)
+    assert re.search(r"^b +right +failed", table, re.M)
+    reports = shown(show_failures, runs)
+    assert "a on trn1: not written\n" in reports and "b on trn1: failed\n" in reports
+
+
 def started(lab: str, *args: str, cwd: Path) -> subprocess.CompletedProcess:
     env = {**os.environ, "PYTHONPATH": str(LABS.parent / "shared"), "COLUMNS": "80"}
     return subprocess.run(

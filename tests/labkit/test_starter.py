@@ -144,6 +144,10 @@ def test_a_starter_has_no_word_of_the_other_dialect(dialect, tmp_path):
         for match in re.finditer(word, text)
     ]
     assert found == []
+    chip = {"beta1": "trn1", "nki": "trn2"}
+    for lab in ("vecadd", "ffnn", "conv2d"):
+        figures = re.findall(r"NAME_OF_CASE, (.*?)\)", texts[f"labs/{lab}/writeup.md"])
+        assert set(figures) == {chip[dialect]}, lab
     handout = texts["labs/vecadd/README.md"]
     assert f"`{KERNELS[dialect]}` | **the file you edit**" in handout and "<details" in handout
 

@@ -221,7 +221,8 @@ def _same_bytes_written(
             limit="iterations are independent; only += -= *= /= may meet in one place",
             hint="step by as much as is stored: out[i * size:(i + 1) * size]"
             if some
-            else "index the destination with the loop variable, or use nl.sequential_range"
+            else "index the destination with the loop variable, or use nl.sequential_range; a sum "
+            "is made on chip and stored once, behind the loop"
             if kind == "affine_range"
             else _INSTEAD["cores"]
             if m.cores
@@ -236,7 +237,12 @@ def _same_bytes_written(
             "nl.sequential_range"
             if used
             else ", and none reads it: what all but the last one computed is lost, and "
-            "which is the last is undefined. Was a sum meant? += adds"
+            "which is the last is undefined. "
+            + (
+                "Step by as much as is stored: out[i * size:(i + 1) * size]"
+                if hbm and some
+                else "Was a sum meant? += adds"
+            )
         ),
         line,
         other,

@@ -8,6 +8,7 @@ read before the first result is there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -72,7 +73,7 @@ def _pairs(spec: OpSpec) -> Iterator[tuple[int, int]]:
     for out in range(spec.outputs):
         for src in range(spec.outputs, len(spec.operands)):
             p, q = spec.operands[out], spec.operands[src]
-            if p.memory == q.memory and p.elements == q.elements and p.elements > p.shape[0]:
+            if p.memory == q.memory and p.elements == q.elements > math.prod(p.shape[:1]):
                 yield out, src
 
 

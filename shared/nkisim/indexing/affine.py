@@ -108,10 +108,10 @@ def _grid(t: Strided, keys: tuple) -> tuple[tuple[int, ...], int]:
         raise fail(
             "NKI-I10",
             "slices and nl.arange indices are mixed in one subscript",
-            given=f"dimension {slices[0]} is a slice",
+            given=f"dimension {slices[0]} is a slice, or left out, which means all of it",
             limit="a subscript is either basic (ints, slices, nl.ds) or advanced "
             "(every dimension an index expression or an int)",
-            hint="write nl.arange(n)[None, :] in place of the slice",
+            hint=f"write nl.arange(n)[None, :] for dimension {slices[0]}",
         )
     return (*grid, *(t.shape[d] for d in slices)), len(slices)
 
@@ -153,7 +153,8 @@ def _check_partition(axis: Axis, grid: tuple[int, ...]) -> None:
             "the partition dimension is not the first of the tile",
             given=f"the partition index runs along axis {wrong[0]} of the index grid {grid}",
             limit="partitions lie along axis 0 of a tile",
-            hint="give the partition index its axis first: nl.arange(128)[:, None]",
+            hint="give the partition index its axis first: nl.arange(128)[:, None]; indices turn "
+            "no tile on chip: nl.transpose(t) does",
         )
     step = used[0][1]
     if step != 1:

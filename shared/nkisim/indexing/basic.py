@@ -101,7 +101,9 @@ def slice_range(k: Any, d: int, n: int) -> tuple[int, int, int]:
     lo = lo + n if lo < 0 else lo
     hi = hi + n if hi < 0 else hi
     if hi <= lo:
-        hint = "a tile size larger than the tensor gives an empty last tile"
+        hint = "a window ends behind its start: start:start + size"
+        if hi > n or lo >= n:
+            hint = "a tile size larger than the tensor gives an empty last tile"
         if from_the_end:
             given += f", which is {lo}:{hi}: a negative bound counts from the end"
             hint = "before element 0 there is none: begin at max(0, start)"
@@ -120,7 +122,9 @@ def not_a_subscript(k: Any) -> NkiError:
     return fail(
         "NKI-I03",
         f"a tensor cannot be subscripted with {type(k).__name__}",
-        given=repr(k)[:60],
+        given=" ".join(repr(k).split())[:60],
         limit="integers, a:b slices, nl.ds(start, size), ..., nl.arange(n)[:, None]"
         " and nl.mgrid indices, or an index tile for indirect access",
+        hint="nl.arange in the place of np.arange" if type(k).__name__ == "ndarray" else "",
+        nki_hint="t[i], t[0:128, j*512:(j+1)*512]",
     )

@@ -46,6 +46,14 @@ class Beyond(NamedTuple):
             at = at + c * np.arange(shape[d]).reshape((-1,) + (1,) * (len(shape) - d - 1))
         return (at >= 0) & (at < self.size)
 
+    def _mask(self, shape: tuple[int, ...]) -> str:
+        """Return the mask that ends an access by a view of `shape` with the tensor, as Python."""
+        steps = [d for d, c in self.coeffs.items() if c == 1]
+        if len(steps) != 1 or len(shape) != 2:
+            return f"index < {self.size}"
+        axes = "[None, :]" if steps[0] else "[:, None]"
+        return f"start + nl.arange({shape[steps[0]]}){axes} < {self.size}"
+
     def error(self, shape: tuple[int, ...]) -> NkiError:
         """Return the error of an access by a view of `shape`."""
         lo, hi = self.ends(shape)
@@ -60,8 +68,8 @@ class Beyond(NamedTuple):
             limit=f"0 .. {self.size - 1}",
             hint=beyond
             if lo >= self.size > 1
-            else "if the last tile is partial, add mask=(index < size); otherwise check "
-            "the loop bound",
+            else f"if the last tile is partial, mask=({self._mask(shape)}) ends it with the "
+            "tensor: a mask compares all of the index; otherwise check the loop bound",
             nki_hint=(
                 "one row does not repeat by itself: load it into all partitions, "
                 "nisa.dma_copy(dst=t, src=row.broadcast(0, n))"

@@ -82,6 +82,9 @@ class Indirect:
                 given=f"{len(at)} index tiles in {len(keys)} subscripts",
                 limit=f"one index tile, and an nl.arange index or an int for each of the "
                 f"other dims of shape {base.shape}",
+                hint="to choose elements by a condition: t[...] = nl.where(condition, 0.0, t)"
+                if keys[at[0]].shape == base.shape
+                else "",
             )
         dim, key = at[0], keys[at[0]]
         shift = key.index if isinstance(key, Shifted) else None

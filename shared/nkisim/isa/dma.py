@@ -36,6 +36,8 @@ def with_shape(t: Any, shape: tuple[int, ...]) -> Any:
     """Return an operand seen with `shape`, which has as many elements."""
     if t.shape == shape or isinstance(t, Indirect):
         return t.with_shape(shape) if isinstance(t, Patterned) else t
+    if not t.shape:
+        return t.like(t.offset, shape, (t.dtype.itemsize,) * len(shape), 0, t.oob)
     if len(t.shape) == 1 and shape == (*t.shape, 1):  # by far the most frequent
         return t.like(t.offset, shape, (*t.strides, t.dtype.itemsize), 0, t.oob)
     return t.reshape(shape)
@@ -236,7 +238,15 @@ def load(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None, mode: Any
     shape = as_tile_shape(src.shape)
     dt = src.dtype if dtype is None else dtypes.normalize(dtype)
     if mask is None and shape[0] > m.hw.pmax:
-        limits.check_tile(m.hw, SBUF, shape, dt)
+        if len(src.shape) == 1 and shape[0] > m.hw.pmax and (cure := suggestions.row_of_matrix()):
+            raise fail(
+                "NKI-P01",
+                f"a tile of {shape[0]} partitions is larger than SBUF has",
+                given=f"a row of {shape[0]} elements, each in a partition of its own",
+                limit=f"{m.hw.pmax} partitions",
+                hint=cure,
+            )
+        limits.check_tile(m.hw, SBUF, shape, dt, loaded=True)
     if isinstance(src, Indirect):
         one_for_each_row("nl.load", src)
         src = with_shape(src, shape)

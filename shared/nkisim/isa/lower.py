@@ -97,6 +97,9 @@ def broadcast_to(m: Machine, t: Tensor, shape: tuple[int, ...]) -> Tensor:
             "shapes do not broadcast",
             given=f"{t.shape} to {dims}",
             limit="only dims of size 1 repeat",
+            hint=f"load it as a row: nl.load(x.reshape((1, {old[0]})))"
+            if t.memory is not HBM and t.size == old[0] == dims[-1]
+            else "",
         )
     if t.memory is not HBM and old[0] == 1 and dims[0] > 1:
         t = _across_partitions(m, t, dims[0])
@@ -214,9 +217,12 @@ def _same_partitions(
             f"nl.{name}: the operands have different numbers of partitions",
             given=f"shapes {a.shape} and {b.shape}",
             limit="equal, or 1 in the nl functions; Python operators do not repeat partitions",
-            hint=suggestions.same_rows("x", a, "y", b)
-            if allowed
-            else f"nl.{name}(x, y) instead of the operator, or nl.broadcast_to first",
+            hint=suggestions.vector_meant(a, b, "" if allowed else f"nl.{name}")
+            or (
+                suggestions.same_rows("x", a, "y", b)
+                if allowed
+                else f"nl.{name}(x, y) instead of the operator, or nl.broadcast_to first"
+            ),
             nki_hint="slice the one that has more partitions to the other's; a row of HBM is "
             "copied into all: nisa.dma_copy(dst=t, src=row.broadcast(0, 128))",
         )

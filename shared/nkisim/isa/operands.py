@@ -203,7 +203,8 @@ class Operand:
                     given=f"shape {t.shape}",
                     limit=("a number, or " if self.numbers else "")
                     + f"a tile of shape ({partitions}, 1)",
-                    hint="for a tile of the same shape use nisa.tensor_tensor",
+                    hint=suggestions.per_partition(t, like) if like is not None else "",
+                    nki_hint="for a tile of the same shape use nisa.tensor_tensor",
                 )
         elif t.shape[0] != partitions:
             raise fail(
@@ -262,7 +263,9 @@ class Operand:
         if value.memory not in self.memories and not (idle and self.copied):
             hint = (
                 "copy between PSUM and SBUF with nisa.tensor_copy"
-                if value.memory is PSUM
+                if value.memory is PSUM and api != "nl.store"
+                else suggestions.stored_on_chip()
+                if api == "nl.store"
                 else "assign or nisa.tensor_copy between tiles on chip; nisa.dma_copy moves "
                 "between any two of HBM and SBUF"
             )

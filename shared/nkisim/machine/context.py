@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from ..errors import fail, trim
+from ..errors import fail, find_where, trim
 
 if TYPE_CHECKING:
     from .interface import Machine
@@ -26,6 +26,9 @@ def machine(what: str) -> Machine:
                 "NKI-K01",
                 f"{what} was called outside of a kernel",
                 limit="nl and nisa calls make instructions, and only a kernel has those",
+                hint=f"write @nki.jit in the line above def {where.function}(...)"
+                if (where := find_where()) and where.function.isidentifier()
+                else "",
             )
         )
     return m

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import inspect
 import re
@@ -71,6 +72,29 @@ def left_out(api: str, name: str, args: tuple = ()) -> str:
     }.get(name, "")
 
 
+def _destination_first(
+    api: str, signature: inspect.Signature, args: tuple, given: Iterable[str]
+) -> str:
+    """Return what to write for f(t, a, b), with the tile of the result first, as in `import nki`.
+
+    "" if the call is not of that form.
+    """
+    memories = [getattr(argument, "memory", "") for argument in args]
+    if "dst" in signature.parameters or not any(memories[1:]) or memories[0] in ("", "hbm"):
+        return ""
+    try:
+        signature.bind_partial(*args[1:], **{k: None for k in given if k in signature.parameters})
+    except TypeError:
+        return ""
+    found = source_text.calls(api)
+    if len(found) != 1 or len(found[0].args) != len(args):
+        return f"in neuronxcc.nki the result is assigned: t[...] = {api}(...)"
+    first, *rest = map(ast.unparse, found[0].args)
+    rest += [ast.unparse(k) for k in found[0].keywords]
+    dst = f"{first}[...]" if first.isidentifier() else first
+    return f"in neuronxcc.nki the result is assigned: {dst} = {api}({', '.join(rest)})"
+
+
 def cure(
     api: str,
     problem: str,
@@ -86,6 +110,9 @@ def cure(
     ):
         made = "" if api != "nisa.memset" else "shape, value, dtype=nl.float32"
         return f"in neuronxcc.nki the result is assigned: t = {api}({made or '...'})"
+    if "positional" in problem or "multiple values" in problem:
+        if text := _destination_first(api, signature, args, given):
+            return text
     if "multiple values" in problem and (text := tuple_meant(args)):
         return text
     named = [

@@ -57,9 +57,17 @@ def sizes(shape: Any, what: str = "a tensor") -> tuple[int, ...]:
 
 
 def check_tile(
-    hw: NeuronCore, memory: str, shape: tuple[int, ...], dtype: np.dtype, blocks: int = 0
+    hw: NeuronCore,
+    memory: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    blocks: int = 0,
+    loaded: bool = False,
 ) -> None:
-    """Raise if a tensor of `shape` (with `blocks` block dims) cannot be a tile of `memory`."""
+    """Raise if a tensor of `shape` (with `blocks` block dims) cannot be a tile of `memory`.
+
+    `loaded`: it is what a load makes, and so no output.
+    """
     where = memory.upper()
     if not shape:
         raise fail(
@@ -77,8 +85,8 @@ def check_tile(
             limit=f"{hw.pmax} partitions",
             hint=f"loop over chunks of at most {hw.pmax} rows (nl.tile_size.pmax), or put "
             "more elements on the free dimension: reshape to "
-            f"({hw.pmax}, n // {hw.pmax}); what the kernel returns is no tile: "
-            "buffer=nl.shared_hbm",
+            f"({hw.pmax}, n // {hw.pmax})"
+            + ("" if loaded else "; what the kernel returns is no tile: buffer=nl.shared_hbm"),
         )
     if len(shape) - blocks < 2:
         raise fail(

@@ -176,7 +176,8 @@ def assigned_hbm(dst: Any) -> NoReturn:
         "an HBM tensor is assigned to directly",
         given=f"destination of shape {dst.shape} in HBM",
         limit="only DMA writes HBM",
-        hint="nl.store(out[...], value=tile), or nisa.dma_copy(dst=out, src=tile)",
+        hint=suggestions.assigned_hbm(),
+        nki_hint="nisa.dma_copy(dst=out, src=tile)",
     )
 
 

@@ -99,6 +99,14 @@ def _is(text: ast.expr, operand: Any, frame: FrameType) -> bool:
     return value is not None and (value is operand or getattr(value, "_t", None) is operand)
 
 
+def variable(operand: Any) -> str:
+    """Return the name of the variable of the statement that is a tensor, "" if none is."""
+    for node, frame in _nodes(ast.Name):
+        if _is(node, operand, frame):
+            return str(node.id)
+    return ""
+
+
 def operands(operator: type[ast.operator], operand: Any) -> tuple[str, str, bool] | None:
     """Return (left, right, whether it is `left op= right`) of an operator with this tensor."""
     for node, frame in _nodes((ast.BinOp, ast.AugAssign)):
@@ -134,6 +142,14 @@ def target() -> str:
     return ast.unparse(statement.target) if isinstance(statement, ast.AugAssign) else ""
 
 
+def assigned_value() -> str:
+    """Return the text of what the statement assigns, "" if it is no plain assignment."""
+    statement, _ = _statement()
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        return ast.unparse(statement.value)
+    return ""
+
+
 def asks(node_type: type[ast.AST]) -> bool:
     """Return whether the statement has a node of a type, for example a comparison."""
     return any(True for _ in _nodes(node_type))
@@ -143,6 +159,26 @@ def base(text: str) -> str:
     """Return the name that an expression begins with: x of x[0:128]; "" if there is none."""
     head = text.partition("[")[0].partition(".")[0].strip()
     return head if head.isidentifier() else ""
+
+
+def named(text: str) -> Any:
+    """Return the value of the variable that an expression begins with, None if there is none."""
+    _, frame = _statement()
+    return None if frame is None else frame.f_locals.get(base(text))
+
+
+def first_index(text: str) -> str:
+    """Return i of x[i] and x[i, :], "" of anything else."""
+    try:
+        node = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        return ""
+    if not isinstance(node, ast.Subscript):
+        return ""
+    first, *rest = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if isinstance(first, ast.Slice) or any(ast.unparse(k) != ":" for k in rest):
+        return ""
+    return ast.unparse(first)
 
 
 def part(text: str, shape: Sequence[int], wanted: Sequence[int]) -> str:

@@ -56,6 +56,9 @@ def copy(api: str, dst: Any, src: Any, names: Sequence[str] = _COPY) -> str:
             "slice one element, which is a piece of shape (1, 1): x[i:i+1, j:j+1], and the "
             "same of the destination"
         )
+    if len(src.shape) == 2 and src.shape == dst.shape[::-1]:
+        turn = "nisa.nc_transpose turns a tile" if _names_dst() else "nl.transpose(t) turns a tile"
+        return f"one of the two is transposed: {turn}; or make the destination {src.shape}"
     given = source_text.arguments(api, names)
     one = given.get(names[0], "out" if dst.memory == "hbm" else "t")
     other = given.get(names[1], "x" if src.memory == "hbm" else "t")
@@ -162,7 +165,7 @@ def in_hbm(name: str, tensor: Any) -> str:
     given = source_text.arguments("nisa.tensor_copy", _COPY) if _names_dst() else {}
     if len(given) == 2 and len(tensor.shape) > 1:
         return f"HBM is read by DMA: nisa.dma_copy(dst={given['dst']}, src={given['src']})"
-    if tensor.shape[0] > 128 or len(tensor.shape) < 2:
+    if tensor.shape and (tensor.shape[0] > 128 or len(tensor.shape) < 2):
         return (
             "copy a tile of it first: nisa.dma_copy(dst=tile, src=x[0:128]), in a loop over "
             "all rows"
@@ -377,6 +380,75 @@ def no_tile(name: str, value: Any) -> str:
     return "copy the kernel's argument into a tile with nisa.dma_copy, or make one with nl.ndarray"
 
 
+def assigned_hbm() -> str:
+    """Return what to write for `out[...] = tile`."""
+    target, text = source_text.target(), source_text.assigned_value()
+    if not text:
+        return "nl.store(out[...], value=tile), or nisa.dma_copy(dst=out, src=tile)"
+    if "(" not in text and getattr(source_text.named(text), "memory", "") == "hbm":
+        text = f"nl.load({text})"
+    return f"nl.store({target}, value={text})"
+
+
+def stored_on_chip() -> str:
+    """Return what to write where nl.store is to write a tile.
+
+    Either its arguments are exchanged, or the output was made where tiles are.
+    """
+    given = source_text.arguments("nl.store", ("dst", "value"))
+    if "value" in given and getattr(source_text.named(given["value"]), "memory", "") == "hbm":
+        return f"the destination comes first: nl.store({given['value']}, {given.get('dst', 't')})"
+    name = source_text.base(given.get("dst", "")) or "out"
+    return (
+        f"if it is what the kernel returns, make it in HBM: {name} = nl.ndarray(shape, "
+        f"dtype=nl.float32, buffer=nl.shared_hbm); a tile is assigned to: {name}[...] = ..."
+    )
+
+
+def row_of_matrix() -> str:
+    """Return what to write where nl.load(x[i]) brings a row, one element to a partition.
+
+    "" if the statement loads something else.
+    """
+    text = source_text.arguments("nl.load", ("src",)).get("src", "")
+    x, index = source_text.base(text), source_text.first_index(text)
+    if not index or len(getattr(source_text.named(text), "shape", ())) != 2:
+        return ""
+    return (
+        f"{x}[{index}] is a vector, and lies down the partitions; a row stays one with "
+        f"{x}[{index}:{index} + 1]. Up to 128 rows at a time are faster: {x}[0:128]"
+    )
+
+
+def vector_meant(one: Any, other: Any, function: str = "") -> str:
+    """Return what to write where a vector of HBM became a column, and a row of it was meant.
+
+    "" if neither tile is as long a column as the other is wide. `function`: what repeats a row, in
+    the place of an operator, which does not.
+    """
+    for column, tile in ((one, other), (other, one)):
+        n = column.shape[0]
+        if column.size == n > 1 and tile.shape[0] != n == tile.size // tile.shape[0]:
+            return (
+                f"a vector of {n} elements is loaded as a column, ({n}, 1); load it as a row: "
+                f"nl.load(x.reshape((1, {n})))"
+                + (f", and write {function}(x, y) for the operator" if function else "")
+            )
+    return ""
+
+
+def per_partition(vector: Any, tile: Any) -> str:
+    """Return what to write where a row is given for an operand of one element a partition."""
+    width = tile.size // tile.shape[0]
+    if width > 1 and vector.size == width:
+        row = "x" if vector.shape[0] == 1 else f"nl.load(x.reshape((1, {width})))"
+        return (
+            "a row that goes to all partitions is an operand of nl.add, nl.multiply ..., which "
+            f"repeat it: nl.add(tile, {row})"
+        )
+    return "for a tile of the same shape use nisa.tensor_tensor"
+
+
 def in_psum(name: str, tile: Any) -> str:
     """Return what to write where an operand lies in PSUM, and has to lie in SBUF."""
     if not _names_dst():
@@ -467,10 +539,12 @@ def _other_dim_first(name: str, t: Any, other: Any) -> str:
 def same_columns(names: Sequence[str], tiles: Sequence[Any]) -> str:
     """Return what to write where two operands have different numbers of elements a partition."""
     small, big = sorted((0, 1), key=lambda i: tiles[i].size)
-    text = source_text.argument(names[big]) or names[big]
+    given = source_text.argument(names[big])
+    variable = "" if given else source_text.variable(tiles[big])
+    text = given or variable or names[big]
     piece = source_text.part(text, tiles[big].shape, tiles[small].shape)
     return (
-        f"slice both to the same tile: {names[big]}={piece}"
-        if piece
-        else "slice both to the same tile"
+        "slice both to the same tile"
+        + (f": {'' if variable else names[big] + '='}{piece}" if piece else "")
+        + ", or where a window moves: [:, j:j + n]"
     )

@@ -337,7 +337,7 @@ class Tensor:
                 given=f"{self.shape} ({self.size} elements) to {target} ({prod(target)} elements)",
                 limit="a view has as many elements as the tensor",
                 hint="is the size a multiple of the tile size? A reshape repeats nothing; for one "
-                "row in all partitions load it, and nl.broadcast_to((128, n))",
+                "row in all partitions load it, and nl.broadcast_to(tile, shape=(128, n))",
                 nki_hint="is the size a multiple of the tile size? A reshape repeats nothing; one "
                 "row goes into all partitions with nisa.dma_copy(dst=t, src=row.broadcast(0, 128))",
             )

@@ -225,7 +225,8 @@ class Undefined:
                         else "nl.program_id is 0, as the kernel is launched without a grid. Try: "
                         f"{self._launch()}, or a loop over the blocks"
                         if self.m.launch.asked_id and not self.m.launch.grid
-                        else "Does the loop cover a size that is not a multiple of the tile?"
+                        else "Does the loop cover a size that is not a multiple of the tile, and "
+                        "does each iteration store its own place: out[i * size:(i + 1) * size]?"
                     ),
                     t.storage.where,
                     self._last_store(t),
@@ -275,6 +276,15 @@ def made_at(m: Machine, line: int) -> str:
     return f"; created at {made}" if made else ""
 
 
+def _ignored_dst(m: Machine) -> str:
+    """Return what to write where a call before had dst=, which beta 1 ignores; "" if none had."""
+    for finding in m.findings:
+        if finding.id == "NKI-K11" and " 'dst'" in finding.text:
+            where = f" (line {finding.where.line})" if finding.where else ""
+            return f"{finding.text}{where}"
+    return ""
+
+
 def never_written(m: Machine, s: Tensor) -> NkiError:
     """Return the error for a read of a tensor that nothing has written."""
     return fail(
@@ -283,7 +293,7 @@ def never_written(m: Machine, s: Tensor) -> NkiError:
         given=f"{s!r}{made_at(m, s.storage.where)}",
         limit="nl.ndarray leaves memory as it was: on the chip this reads "
         "whatever the last kernel left there",
-        hint="nl.load or assign into it first, or create it with nl.zeros",
+        hint=_ignored_dst(m) or "nl.load or assign into it first, or create it with nl.zeros",
         nki_hint=(
             "if it is the output, it is the dst: nisa.dma_copy(dst=out, src=tile). Else "
             if s.memory == "hbm"

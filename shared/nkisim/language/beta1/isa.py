@@ -7,11 +7,13 @@ from typing import Any
 from ...chip import hw
 from ...isa import act, dma, dve, dynamic, gpsimd, lower, pe, reduce, rng, search
 from ...isa.table import ROWS, public
-from ...machine.context import current, machine
+from ...machine.context import current
+from ...machine.interface import Machine
 from ..public_names import show_public_names_only
 from . import isa_constants as constants
 from .isa_constants import dge_mode, engine, nc_version, oob_mode, reduce_cmd
 from .language import bfp16, fp32
+from .public import public as named
 
 #: the modules that write the table; importing them is what fills it
 TABLE = (act, dma, dve, dynamic, gpsimd, pe, reduce, rng, search)
@@ -27,13 +29,17 @@ INSTRUCTIONS = {
 globals().update(INSTRUCTIONS)
 
 
-def nc_transpose(
-    data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = 0, **kwargs: Any
+def _nc_transpose(
+    m: Machine, data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = 0
 ) -> Any:
-    """Transpose a tile (P, F...) to (F, P): Tensor Engine up to 128 (result in PSUM), Vector 32."""
-    m = machine("nisa.nc_transpose")
-    m.flush()
+    """Transpose a tile (P, F...) to (F, P): up to 128 x 128 on the Tensor Engine, into PSUM.
+
+    `engine=nisa.vector_engine` takes up to 32 x 32.
+    """
     return lower.transpose(m, data, engine, dtype, mask)
+
+
+nc_transpose = named(_nc_transpose, "nc_transpose", "nisa")
 
 
 def get_nc_version() -> nc_version:

@@ -28,10 +28,13 @@ def _check_fits(
         ) from None
 
 
-def public(plan: Callable, name: str = "") -> Any:
-    """Make `plan(m, ...)` the function `nl.name`, without the machine in its signature."""
+def public(plan: Callable, name: str = "", module: str = "nl") -> Any:
+    """Make `plan(m, ...)` the function `nl.name`, without the machine in its signature.
+
+    `module`: nl, or nisa.
+    """
     name = name or plan.__name__
-    api = f"nl.{name}"
+    api = f"{module}.{name}"
     signature = inspect.signature(plan)
     params = list(signature.parameters.values())[1:]
     signature = signature.replace(parameters=params)
@@ -50,7 +53,7 @@ def public(plan: Callable, name: str = "") -> Any:
         except TypeError:
             _check_fits(api, signature, args, kw, other)
             raise
-        if kw.get("dtype") is not None:
+        if module == "nl" and kw.get("dtype") is not None:
             assignment.has_its_dtype(result)
         return result
 
