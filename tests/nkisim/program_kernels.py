@@ -302,11 +302,10 @@ def newer(program: Program, steps: list[Step]) -> Any:
         inputs, more = given[: program.cores], given[program.cores :]
         core = nl.program_id(0) if program.cores > 1 else 0
         out = nl.ndarray((program.cores, P, F), dtype=nl.float32, buffer=nl.shared_hbm)
-        shared = [
-            nl.ndarray((2, P, F), dtype=nl.float32, buffer=nl.shared_hbm)
-            for s in program.steps
-            if s.kind == "meet"
-        ]
+        shared = []
+        for s in program.steps:
+            if s.kind == "meet":
+                shared.append(nl.ndarray((2, P, F), dtype=nl.float32, buffer=nl.shared_hbm))
         tables: dict[Step, list[Any]] = {}
         for s, table in zip(steps, more, strict=True):
             tables.setdefault(s, []).append(table)
