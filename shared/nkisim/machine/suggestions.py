@@ -66,6 +66,7 @@ def copy(api: str, dst: Any, src: Any, names: Sequence[str] = _COPY) -> str:
             f"write the part of the destination that the tile fills: {names[0]}={piece}"
             if piece
             else f"a destination of the shape of the tile, {src.shape}"
+            + ": a slice goes from start to start + size, i * 128 to i * 128 + 128" * (":" in one)
         )
     name = one if one.isidentifier() else "t"
     if dst.memory != "hbm" and src.shape[0] <= 128:
@@ -176,6 +177,36 @@ def in_hbm(name: str, tensor: Any) -> str:
         + made("tile", tensor.shape, tensor.dtype)
         + f"; nisa.dma_copy(dst=tile, src={text})"
     )
+
+
+# -- tiles of a size that there is not ---------------------------------------------------------
+
+
+def no_size(size: int | None) -> str:
+    """Return what to write where a size is no positive integer; `size`: None if no integer."""
+    if size is None:
+        return "use // instead of /: sizes are whole numbers"
+    return (
+        f"a size of {size} is of a loop with one turn too many, range((n + 127) // 128) for tiles "
+        "of 128, or of n // 128 where n is less than 128"
+    )
+
+
+def too_high() -> str:
+    """Return what to write where a tile that is too high is what the kernel returns, else ""."""
+    name = source_text.assigned()
+    if name and not source_text.is_returned(name):
+        return ""
+    return "; what the kernel returns is no tile: buffer=nl.shared_hbm"
+
+
+def iterated(on_chip: bool, indices: str) -> str:
+    """Return what to write where a tensor is looped over or unpacked."""
+    if not source_text.asks(ast.For):
+        return "its sizes are t.shape: rows, columns = t.shape"
+    if on_chip:
+        return "one instruction works on all rows of a tile: leave the loop out"
+    return f"loop over indices: {indices}"
 
 
 # -- operators of the package nki --------------------------------------------------------------
@@ -316,8 +347,9 @@ def comparison(operand: Any, symbol: str, function: str, other: Any) -> str:
     if found := extreme():
         return found
     if source_text.asks(ast.If) or source_text.asks(ast.While) or source_text.asks(ast.IfExp):
+        word = "while" if source_text.asks(ast.While) else "if"
         return (
-            "no `if` depends on data: nl.where(condition, a, b) selects, with condition = "
+            f"no `{word}` depends on data: nl.where(condition, a, b) selects, with condition = "
             + _compared(function, other)
         )
     return _compared(function, other) + " makes a tile of 1.0 and 0.0, for nl.where or a product"

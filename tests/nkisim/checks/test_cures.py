@@ -85,7 +85,7 @@ NKI = (
         "nisa.dma_copy(dst=y, src=x[0:1].broadcast(0, 128))",
     ),
     Row(
-        "z = nl.zeros((256, 512), dtype=x.dtype)",
+        "out = nl.zeros((256, 512), dtype=x.dtype)",
         "NKI-P01",
         "buffer=nl.shared_hbm",
         "z = nl.zeros((128, 512), dtype=x.dtype)",
@@ -188,8 +188,69 @@ NKI = (
     Row(
         "return t",
         "NKI-O02",
-        "nisa.dma_copy(dst=out, src=tile); return out",
-        "nisa.dma_copy(dst=out[0:128], src=t)",
+        "out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm); "
+        "nisa.dma_copy(dst=out, src=t); return out",
+    ),
+    Row(
+        "z = nl.ndarray((128, 512), dtype=x.dtype)\nreturn z",
+        "NKI-O02",
+        "nl.ndarray without buffer= is a tile: buffer=nl.shared_hbm",
+        "z = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)\n"
+        "nisa.dma_copy(dst=z, src=t)\nreturn z",
+    ),
+    # loops over what is no list, sums that nothing begins, sizes of nothing
+    Row(
+        "for row in t:\n    nisa.memset(dst=row, value=0.0)",
+        "NKI-I08",
+        "leave the loop out",
+        "nisa.memset(dst=t, value=0.0)",
+    ),
+    Row(
+        "for row in x:\n    nisa.dma_copy(dst=t, src=row)",
+        "NKI-I08",
+        "for i in range(0, t.shape[0], 128)",
+        "for i in range(0, x.shape[0], 128):\n    nisa.dma_copy(dst=t, src=x[i:i + 128])",
+    ),
+    Row("rows, columns = t", "NKI-I08", "t.shape", "rows, columns = t.shape"),
+    Row(
+        "nisa.tensor_tensor(dst=y, data1=y, data2=t, op=nl.add)",
+        "NKI-U01",
+        "nisa.memset(y, 0.0) before the loop",
+        "nisa.memset(y, 0.0)\nnisa.tensor_tensor(dst=y, data1=y, data2=t, op=nl.add)",
+    ),
+    Row(
+        "z = nl.ndarray((x.shape[0] - 256, 512), dtype=x.dtype, buffer=nl.sbuf)",
+        "NKI-S06",
+        "a loop with one turn too many, range((n + 127) // 128)",
+        "z = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf)",
+    ),
+    Row(
+        "nisa.tensor_reduce(dst=s, op=nl.add, data=t, axis=0)",
+        "NKI-S10",
+        "axis=1 reduces each row",
+        "nisa.tensor_reduce(dst=s, op=nl.add, data=t, axis=1)",
+    ),
+    Row(
+        "nisa.dma_copy(dst=out[1:2 * 128], src=t)",
+        "NKI-S01",
+        "from start to start + size",
+        "nisa.dma_copy(dst=out[128:128 + 128], src=t)",
+    ),
+    Row(
+        "nisa.tensor_tensor(y, t, u)",
+        "NKI-N01",
+        "op=nl.add",
+        "nisa.tensor_tensor(y, t, u, op=nl.add)",
+    ),
+    Row(
+        "nisa.tensor_tensor(dst=t, data1=t, data2=s, op=nl.subtract)",
+        "NKI-R11",
+        "nisa.tensor_scalar(dst=t, data=t, op0=nl.subtract, operand0=s), or s.broadcast(1, 512)",
+    ),
+    Row(
+        "nisa.tensor_tensor(dst=y, data1=s, data2=t, op=nl.subtract)",
+        "NKI-R11",
+        "nisa.tensor_scalar(dst=y, data=t, op0=nl.subtract, operand0=s, reverse0=True), or",
     ),
     # partitions and shapes
     Row(
@@ -298,7 +359,7 @@ NKI = (
     Row(
         "nisa.tensor_copy(dst=t, src=y)",
         "NKI-U01",
-        "nisa.memset(t, 0.0)",
+        "nisa.memset(y, 0.0)",
         "nisa.memset(y, 0.0)\nnisa.tensor_copy(dst=t, src=y)",
     ),
     # numbers, data types, memories, arrays of the host
@@ -659,3 +720,29 @@ def test_the_index_of_a_grid_that_is_not_there_is_named(dialect, launch, tmp_pat
     assert not [
         f for f in nkisim.run(names["kernel"][2], X, target="trn2").findings if f.id == "NKI-O04"
     ]
+
+
+def test_shared_hbm_is_no_cure_for_a_tile_that_is_not_returned(tmp_path):
+    wrong = "z = nl.zeros((256, 512), dtype=x.dtype)"
+    with pytest.raises(nkisim.NkiError, match="NKI-P01") as caught:
+        findings(kernel_of("nki", wrong, tmp_path / "kernel.py"))
+    assert caught.value.hint.endswith("reshape to (128, n // 128)")
+
+
+@pytest.mark.parametrize(
+    "wrong, cure", [("op=np.exp", "op=nl.exp"), ("op=nl.max", "op=nl.maximum")]
+)
+def test_an_operator_by_another_name_is_named(wrong, cure, tmp_path):
+    """A note, since no document says what a release makes of it."""
+
+    def notes(op):
+        line = {
+            "op=np.exp": "nisa.activation(dst=y, {}, data=t)",
+            "op=nl.max": "nisa.tensor_tensor(dst=y, data1=t, data2=u, {})",
+        }[wrong].format(op)
+        kernel = kernel_of("nki", line, tmp_path / f"kernel_{op[3:5]}_{len(op)}.py")
+        found = nkisim.profile(kernel, X, target="trn2").findings
+        return [f.suggestion() for f in found if f.id == "NKI-R35"]
+
+    assert notes(wrong) == [cure]
+    assert notes(cure) == []

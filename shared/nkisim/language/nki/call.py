@@ -117,6 +117,8 @@ class Signature:
                     f"the destination comes first: {self.api}(dst=..., "
                     f"{''.join(self.names[1:2])}=..., ...)" * (self.names[0] == "dst" not in kw)
                 )
+                if i and (i, self.names[i]) in self.operators:  # the tiles before it are all given
+                    first = f"an operator is a function that is not called: {self.names[i]}=nl.add"
                 raise self.wrong(
                     f"{self.api} was not given {self.names[i]}",
                     first or keywords.left_out(self.api, self.names[i], args),

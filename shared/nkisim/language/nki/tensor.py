@@ -387,7 +387,9 @@ class NkiTensor(NKIObject):
         raise fail(
             "NKI-I08",
             "a tensor cannot be looped over",
-            hint="loop over indices: for i in range(t.shape[0])",
+            hint=suggestions.iterated(
+                self._base.memory is not HBM, "for i in range(0, t.shape[0], 128)"
+            ),
         )
 
     def __bool__(self) -> bool:
