@@ -69,6 +69,15 @@ def copy(api: str, dst: Any, src: Any, names: Sequence[str] = _COPY) -> str:
             + ": a slice goes from start to start + size, i * 128 to i * 128 + 128" * (":" in one)
         )
     name = one if one.isidentifier() else "t"
+    if dst.memory != "hbm" and src.memory == "hbm" and len(src.shape) == 1 < len(dst.shape):
+        row = source_text.base(other) or "x"
+        return (
+            f"a number as a subscript takes a dim away: {names[1]}={row}[0:1] is one row, "
+            f"{names[1]}={row}[0:{dst.shape[0]}] as many as the tile has"
+            if "[" in other
+            else f"a tile has two dims: {names[1]}={row}.reshape({(1, *src.shape)}) is one row, "
+            f"{names[1]}={row}.reshape({(*src.shape, 1)}) one column"
+        )
     if dst.memory != "hbm" and src.shape[0] <= 128:
         hint = "make the tile with the shape of the source: " + made(
             name, src.shape, src.dtype, source_text.base(other) if given else "", dst.memory
@@ -202,7 +211,7 @@ def too_high() -> str:
 
 def iterated(on_chip: bool, indices: str) -> str:
     """Return what to write where a tensor is looped over or unpacked."""
-    if not source_text.asks(ast.For):
+    if "," in source_text.target():
         return "its sizes are t.shape: rows, columns = t.shape"
     if on_chip:
         return "one instruction works on all rows of a tile: leave the loop out"

@@ -211,6 +211,33 @@ NKI = (
         "for i in range(0, t.shape[0], 128)",
         "for i in range(0, x.shape[0], 128):\n    nisa.dma_copy(dst=t, src=x[i:i + 128])",
     ),
+    Row(
+        "z = [row for row in t]",
+        "NKI-I08",
+        "leave the loop out",
+        "nisa.memset(dst=t, value=0.0)",
+    ),
+    # a row where a number for each partition is meant; a subscript that takes a dim away
+    Row(
+        "nisa.activation(dst=y, op=nl.exp, data=t, bias=t[0:1])",
+        "NKI-E08",
+        "nisa.dma_copy(dst=t, src=row.broadcast(0, 128))",
+        "nisa.dma_copy(dst=y, src=x[0:1].broadcast(0, 128))\n"
+        "nisa.tensor_tensor(dst=y, data1=t, data2=y, op=nl.add)",
+    ),
+    Row(
+        "nisa.dma_copy(dst=t, src=x[0])",
+        "NKI-S01",
+        "src=x[0:128] as many as the tile has",
+        "nisa.dma_copy(dst=t, src=x[0:128])",
+    ),
+    Row(
+        "row = x.reshape((131072,))\nnisa.dma_copy(dst=t, src=row)",
+        "NKI-S01",
+        "src=row.reshape((1, 131072)) is one row",
+        "row = x.reshape((131072,)).reshape((1, 131072))\n"
+        "nisa.dma_copy(dst=t[0:1], src=row[:, 0:512])",
+    ),
     Row("rows, columns = t", "NKI-I08", "t.shape", "rows, columns = t.shape"),
     Row(
         "nisa.tensor_tensor(dst=y, data1=y, data2=t, op=nl.add)",
@@ -746,3 +773,17 @@ def test_an_operator_by_another_name_is_named(wrong, cure, tmp_path):
 
     assert notes(wrong) == [cure]
     assert notes(cure) == []
+
+
+def test_an_element_that_is_compared_with_a_number_is_said(tmp_path):
+    """Python's == asks whether both are one object: silently False, where < is refused."""
+
+    def said(condition):
+        text = f"if {condition}:\n    nisa.memset(dst=t, value=1.0)"
+        kernel = kernel_of("nki", text, tmp_path / f"kernel_{len(condition)}.py")
+        return [f for f in nkisim.profile(kernel, X, target="trn2").findings if f.id == "NKI-N04"]
+
+    (found,) = said("t[0:1, 0:1] == 0.5")
+    assert "nl.equal(t, 0.5)" in found.text and found.where.text.startswith("if t[0:1")
+    assert said("t[0:1, 0:1] != 0")
+    assert not said("s == 1.0") and not said("t == None") and not said("n == 512 and t is not u")
