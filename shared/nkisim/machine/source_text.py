@@ -186,6 +186,21 @@ def base(text: str) -> str:
     return head if head.isidentifier() else ""
 
 
+def sliced(dim: int) -> tuple[str, str, str] | None:
+    """Return (tensor, start, stop) of the slice of a dim, None if there is none, or two kinds."""
+    found: dict[tuple[str, str], str] = {}
+    for node, _ in _nodes(ast.Subscript):
+        keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        key = keys[dim] if dim < len(keys) else None
+        if isinstance(key, ast.Slice) and key.lower and key.upper and not key.step:
+            ends = ast.unparse(key.lower), ast.unparse(key.upper)
+            found.setdefault(ends, ast.unparse(node.value))
+    if len(found) != 1:
+        return None
+    ((ends, name),) = found.items()
+    return (name, *ends)
+
+
 def part(text: str, shape: Sequence[int], wanted: Sequence[int]) -> str:
     """Return the text of that part of a tensor which has the shape `wanted`."""
     if (

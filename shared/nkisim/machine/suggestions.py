@@ -209,6 +209,13 @@ def too_high() -> str:
     return "; what the kernel returns is no tile: buffer=nl.shared_hbm"
 
 
+def ended(dim: int, size: int) -> str:
+    """Return the slice of the statement that ends with the tensor, which has `size` there."""
+    name, start, stop = source_text.sliced(dim) or ("x", "i", "i + 128")
+    end = size if stop.isdigit() else f"min({stop}, {size})"
+    return f"{name}[{':, ' * dim}{start}:{end}]"
+
+
 def iterated(on_chip: bool, indices: str) -> str:
     """Return what to write where a tensor is looped over or unpacked."""
     if "," in source_text.target():
