@@ -278,6 +278,12 @@ NKI = (
         "r = 384\nz = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.sbuf)\n"
         "nisa.tensor_copy(dst=z, src=t[:, r:min(r + 256, 512)])",
     ),
+    Row(
+        "nisa.tensor_copy(dst=y, src=t[:, ::-1])",
+        "NKI-I03",
+        "on the host",
+        "nisa.tensor_copy(dst=y, src=t)",
+    ),
     Row("rows, columns = t", "NKI-I08", "t.shape", "rows, columns = t.shape"),
     Row(
         "nisa.tensor_tensor(dst=y, data1=y, data2=t, op=nl.add)",
