@@ -97,6 +97,13 @@ def show_table(console: Console, table: Table) -> None:
         console.print(table.caption, style="table.caption")
 
 
+def _state(outcome: Outcome, before: str = "") -> str:
+    """Return the markup of how a case went; a step that nobody has begun is no failure."""
+    if outcome.unwritten:
+        return f"[{_STYLE[NOT_RUN]}]{before}not written yet[/]"
+    return f"[{_STYLE[outcome.status]}]{before}{outcome.status}[/]"
+
+
 def summary_table(outcomes: Iterable[tuple[str, Outcome]], with_bytes: bool = False) -> Table:
     """Return one row per case, a column per target; latencies with their kind where known.
 
@@ -116,7 +123,7 @@ def summary_table(outcomes: Iterable[tuple[str, Outcome]], with_bytes: bool = Fa
         if lab != last:
             table.add_row(f"[bold]{lab}[/]")
             last = lab
-        verdict = {o.target: _verdict(o) + _latency(o) for o in runs}
+        verdict = {o.target: _state(o) + _latency(o) for o in runs}
         table.add_row(
             case,
             expectation(runs[0].case),
@@ -124,14 +131,6 @@ def summary_table(outcomes: Iterable[tuple[str, Outcome]], with_bytes: bool = Fa
             *_counts(runs, with_bytes),
         )
     return table
-
-
-def _verdict(outcome: Outcome, before: str = "") -> str:
-    """Return how a case ended, after `before`; what nobody has written yet has not failed."""
-    status, style = outcome.status, _STYLE[outcome.status]
-    if outcome.unwritten:
-        status, style = "not written", _STYLE[NOT_RUN]
-    return f"[{style}]{before}{status}[/]"
 
 
 def _latency(outcome: Outcome) -> str:
@@ -161,7 +160,7 @@ def show_failures(console: Console, outcomes: Iterable[Outcome]) -> None:
         if o.status == PASSED:
             continue
         report = o.detail if o.text in o.detail else "\n".join(filter(None, (o.text, o.detail)))
-        console.print("\n" + _verdict(o, f"{o.case.name} on {o.target}: "))
+        console.print(f"\n{_state(o, f'{o.case.name} on {o.target}: ')}")
         if report in seen:
             as_that = "above" if report == last else f"that of {seen[report]}"
             console.print(f"  (the same report as {as_that})", highlight=False, soft_wrap=True)

@@ -16,6 +16,7 @@ from labkit import Case, MustFailNumerically, Tensor
 from labkit.evaluate import FAILED, PASSED, Outcome
 from labkit.history.results import append_run
 from labkit.load import load_lab
+from labkit.run.child import _where as line_of
 from labkit.show import (
     case_table,
     show_check,
@@ -86,17 +87,25 @@ def test_a_report_is_the_same_as_above_only_if_it_is_above():
     assert "d on trn1: failed\n  (the same report as that of a on trn1)" in text
 
 
-def test_what_is_not_written_has_not_failed():
-    """The table, the report and the last line say the same of it."""
-    runs = [
-        outcome("a", FAILED, "step 2 is not written yet", error={"name": "not_written"}),
-        outcome("b", FAILED, "wrong"),
-    ]
-    table = shown(show_table, summary_table([("lab", o) for o in runs]))
-    assert re.search(r"^a +right +not written", table, re.M)
-    assert re.search(r"^b +right +failed", table, re.M)
-    reports = shown(show_failures, runs)
-    assert "a on trn1: not written\n" in reports and "b on trn1: failed\n" in reports
+def test_what_is_not_written_is_not_called_failed():
+    begun = outcome("a", FAILED, "wrong")
+    stub = outcome("b", FAILED, "step 1 is not written yet", error={"name": "not_written"})
+    text = shown(show_failures, [begun, stub])
+    assert "a on trn1: failed\n" in text and "b on trn1: not written yet\n" in text
+    table = shown(
+        lambda console, rows: console.print(summary_table(rows)), [("k", begun), ("k", stub)]
+    )
+    assert table.count("failed") == 1 and "not written yet" in table
+
+
+def test_the_line_of_a_failure_is_quoted_without_its_backslash(tmp_path):
+    file = tmp_path / "kernels.py"
+    file.write_text("def k(n):\n    assert n == 1, \\\n        f'one, not {n}'\n")
+    names: dict = {}
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    with pytest.raises(AssertionError) as caught:
+        names["k"](2)
+    assert line_of(caught.value, file).endswith("kernels.py:2 in k\n         assert n == 1,")
 
 
 def started(lab: str, *args: str, cwd: Path) -> subprocess.CompletedProcess:

@@ -188,6 +188,8 @@ def test_a_handout_is_rendered_for_one_dialect():
         "Newer: `python tester.py --dialect nki`.\n\n</details>\n<!-- /nki -->\n\n<!-- other -->\n"
     )
     assert render(text, "beta1") == "Run `kernels.py`.\n\nOlder.\n\n<!-- other -->\n"
+    assert render("--host my-trn1", "beta1") == "--host my-trn1"
+    assert render("--host my-trn1", "nki") == "--host my-trn2"  # which that dialect is for
     assert render(text, "nki") == (
         "Run `kernels_nki.py`.\n\nNewer: `python tester.py`.\n\n<!-- other -->\n"
     )
@@ -233,6 +235,13 @@ def test_the_section_of_another_lab_that_a_handout_needs_comes_along(tmp_path):
     assert "systolic" in engine and "](machine.md#a-chip-and-a-core)" in engine
     assert "SBUF" in (folder / "docs" / "machine.md").read_text("utf-8")
     assert not (folder / "labs" / "vecadd").exists()
+
+
+def test_a_section_of_a_page_of_docs_is_called_after_the_page(tmp_path):
+    folder = export(ROOT, tmp_path / "out", ["moe", "puzzles"], "nki").folder
+    pages = {p.name for p in (folder / "docs").glob("*.md")}
+    assert "gather-scatter-what-it-costs.md" in pages
+    assert not [p for p in pages if p.startswith("docs-")]
 
 
 @pytest.mark.parametrize(

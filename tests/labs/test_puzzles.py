@@ -59,7 +59,7 @@ NATURAL = [
     ("row_sums", "op=nl.add, data=tile, axis=1", "op=nl.maximum, data=tile, axis=1",
      "the largest element of each row"),
     ("row_sums", "axis=1, keepdims=True", "axis=0, keepdims=True", "partition dim"),
-    ("edge_tile", "end = min(row + P, x.shape[0])", "end = row + P", "x[i:min(i + 128, n)]"),
+    ("edge_tile", "end = min(row + P, x.shape[0])", "end = row + P", "x[row:min(end, 300)]"),
     ("edge_tile", "for row in range(0, x.shape[0], P):\n        end",
      "for row in range(0, x.shape[0] // P * P, P):\n        end", "NaN"),
     ("transpose", "tensor_copy(dst=tile, src=turned)\n    nisa.dma_copy(dst=out, src=tile)",

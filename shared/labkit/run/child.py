@@ -204,7 +204,7 @@ def _where(error: BaseException, kernels: Path) -> str:
     folder = str(kernels.resolve().parent)
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if os.path.abspath(frame.filename).startswith(folder):
-            line = linecache.getline(frame.filename, frame.lineno or 0).strip()
+            line = linecache.getline(frame.filename, frame.lineno or 0).rstrip("\\\n ").strip()
             return (
                 f"\n  where  {Path(frame.filename).name}:{frame.lineno} in {frame.name}"
                 f"\n         {line}"

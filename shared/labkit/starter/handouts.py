@@ -30,7 +30,8 @@ def render(text: str, dialect: str, page: str = "the page") -> str:
 
     Parts for the other dialect and for readers of both are left out. Names of files are those of
     the dialect: `kernels.py` and `LAB.ipynb` stand for it in what both have in common, and
-    `--dialect` goes, since a course's repository says which dialect is meant.
+    `--dialect` goes, since a course's repository says which dialect is meant. The machine of the
+    examples, my-trn1, is my-trn2 for `import nki`.
     Raises SpecError for markers that are nested, unclosed, stray, within a block of code or before
     the text of a line.
     """
@@ -83,6 +84,7 @@ def _named(text: str, dialect: str) -> str:
     if dialect == "beta1":
         return text
     text = re.sub(r"(?<!\w)kernels\.py\b", KERNELS[dialect], text)
+    text = text.replace("my-trn1", "my-trn2")  # NKI 0.3 and later are for trn2 and later
     return re.sub(r"(notebooks/[a-z0-9]+)\.ipynb", r"\1_nki.ipynb", text)
 
 

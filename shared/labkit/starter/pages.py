@@ -30,7 +30,8 @@ def bring_linked(root: Path, files: dict[str, bytes], render: Render = as_it_is)
     """Add to `files` (name in the export -> content) what their Markdown pages link to.
 
     A link to `PAGE.md#section` of a page that is not exported is turned to docs/FOLDER-section.md,
-    which has that section. Raises SpecError for any other link to what is not in the export.
+    which has that section (docs/PAGE-section.md for a page of docs/). Raises SpecError for any
+    other link to what is not in the export.
     """
     todo = sorted(name for name in files if name.endswith(".md"))
     while todo:
@@ -48,10 +49,10 @@ def bring_linked(root: Path, files: dict[str, bytes], render: Render = as_it_is)
                     "figure, or to a section of a page (PAGE.md#section)"
                 )
             if anchor:
-                source, path = (
-                    path,
-                    f"docs/{posixpath.basename(posixpath.dirname(path))}-{anchor}.md",
-                )
+                source, of = path, posixpath.basename(posixpath.dirname(path))
+                if of == "docs":
+                    of = posixpath.splitext(posixpath.basename(path))[0]
+                path = f"docs/{of}-{anchor}.md"
                 if path not in files:
                     files[path] = section(root, source, anchor, render).encode()
                     todo.append(path)

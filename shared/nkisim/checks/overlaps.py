@@ -57,7 +57,8 @@ def check_overlaps(m: Execution) -> None:
                         f"{spec.row.name} writes {_how(p)} and reads "
                         f"{_how(q)} of the same tensor, which begins {abs(distance):,} bytes "
                         f"{'later' if distance > 0 else 'earlier'} and overlaps it: an element "
-                        "that is written before it is read has the new value on the chip",
+                        "that is written before it is read has the new value on the chip. Write "
+                        "another tile",
                         at_line,
                     )
 

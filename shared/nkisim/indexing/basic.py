@@ -95,7 +95,13 @@ def slice_range(k: Any, d: int, n: int) -> tuple[int, int, int]:
     lo, hi, step = parts[0] or 0, n if parts[1] is None else parts[1], parts[2]
     step = 1 if step is None else step
     if step <= 0:
-        raise fail("NKI-I03", "a slice has a step that is not positive", given=f"step {step}")
+        raise fail(
+            "NKI-I03",
+            "a slice has a step that is not positive",
+            given=f"step {step}",
+            limit="steps of 1 or more",
+            hint="turn the array round on the host, before the kernel is called: x[:, ::-1]",
+        )
     from_the_end = lo < 0 or hi < 0
     given = f"{lo}:{hi}"
     lo = lo + n if lo < 0 else lo

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..chip.memory import merge_dims
 from ..errors import NkiError, fail
+from ..machine import suggestions
 
 #: One dim of a view in terms of the dims of a view of it: a constant, and {new dim: coefficient}.
 Axis = tuple[int, dict[int, int]]
@@ -77,7 +78,7 @@ class Beyond(NamedTuple):
                 else beyond
                 if lo >= self.size
                 else "if the last tile is partial, end it with the tensor: "
-                "x[i:min(i + 128, n)]; otherwise check the loop bound"
+                f"{suggestions.ended(self.dim, self.size)}; otherwise check the loop bound"
             ),
         )
 

@@ -246,7 +246,7 @@ def load(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None, mode: Any
                 limit=f"{m.hw.pmax} partitions",
                 hint=cure,
             )
-        limits.check_tile(m.hw, SBUF, shape, dt, loaded=True)
+        limits.check_tile(m.hw, SBUF, shape, dt)
     if isinstance(src, Indirect):
         one_for_each_row("nl.load", src)
         src = with_shape(src, shape)

@@ -23,6 +23,11 @@ READ, WRITE, UPDATE = "read", "write", "update"  # update: keeps what it does no
 TILE, VECTOR, ACCESS, OFFSET = "tile", "vector", "access", "offset"
 NKI_ONLY = "today"
 
+#: What to do with a row where a number for each partition is taken.
+_A_ROW = (
+    "; a row comes into all of its partitions by nisa.dma_copy(dst=t, src=row.broadcast(0, 128)), "
+    "with row in HBM"
+)
 #: Classes of dtypes that rows name: what is in them, and how to say so.
 DTYPES: dict[str, tuple[Callable[[np.dtype], bool], str]] = {
     "any": (lambda dt: True, "any dtype"),
@@ -204,7 +209,8 @@ class Operand:
                     limit=("a number, or " if self.numbers else "")
                     + f"a tile of shape ({partitions}, 1)",
                     hint=suggestions.per_partition(t, like) if like is not None else "",
-                    nki_hint="for a tile of the same shape use nisa.tensor_tensor",
+                    nki_hint="for a tile of the same shape use nisa.tensor_tensor"
+                    + _A_ROW * (t.shape[0] == 1 != partitions),
                 )
         elif t.shape[0] != partitions:
             raise fail(

@@ -51,7 +51,7 @@ def reduced_axes(t: Tensor, axis: Any, api: str) -> tuple[int, ...]:
             f"{api}: the partition dim cannot be reduced",
             given=f"axis {axis} of shape {t.shape}",
             limit=f"free axes 1 .. {rank - 1}",
-            hint="axis=1 is along a row; reduce across partitions with a matmul by ones, a "
+            hint="axis=1 reduces each row; across rows, the partitions, a matmul by ones, a "
             "transpose, or nisa.tensor_partition_reduce",
         )
     return out

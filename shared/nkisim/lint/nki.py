@@ -41,6 +41,31 @@ _OPERATORS = {
 }
 
 
+_FUNCTIONS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply"}
+
+
+def _instruction(node: ast.BinOp) -> str:
+    """Return what to write in place of an operator of tiles, "" if the row says it."""
+    left, right = ast.unparse(node.left), ast.unparse(node.right)
+    function = _FUNCTIONS.get(type(node.op), "")
+    if isinstance(node.op, ast.Div):
+        if isinstance(node.right, ast.Constant):
+            return f"nisa.tensor_scalar(dst=, data={left}, op0=nl.multiply, operand0=1 / {right})"
+        product = "" if left in ("1", "1.0") else ", and a product with it"
+        return f"nisa.reciprocal(dst=, data={right}){product}"
+    if not function:
+        return ""
+    if isinstance(node.right, ast.Constant):
+        return f"nisa.tensor_scalar(dst=, data={left}, op0=nl.{function}, operand0={right})"
+    if isinstance(node.left, ast.Constant):
+        swap = ", reverse0=True" * (function == "subtract")
+        return f"nisa.tensor_scalar(dst=, data={right}, op0=nl.{function}, operand0={left}{swap})"
+    return (
+        f"nisa.tensor_tensor(dst=, data1={left}, data2={right}, op=nl.{function}), "
+        f"or nl.{function}({left}, {right})"
+    )
+
+
 class NkiScan(Scan):
     """Finds what the compiler of `nki` refuses."""
 
@@ -245,6 +270,7 @@ class NkiScan(Scan):
                 node,
                 "operator",
                 f"{_OPERATORS.get(type(node.op), 'an operator')} in `{ast.unparse(node)}`",
+                remedy=_instruction(node),
             )
         self.generic_visit(node)
 

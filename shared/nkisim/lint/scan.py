@@ -50,14 +50,17 @@ class Scan(ast.NodeVisitor):
     def signature(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         """Look at the parameters and decorators."""
 
-    def say(self, node: ast.AST, key: str, what: str, severity: str = "") -> None:
-        """Add a finding about a construct, unless this version of NKI accepts it."""
+    def say(self, node: ast.AST, key: str, what: str, severity: str = "", remedy: str = "") -> None:
+        """Add a finding about a construct, unless this version of NKI accepts it.
+
+        `remedy`: what to write there, if that is more precise than the row's.
+        """
         row = CONSTRUCTS[key]
         verdict = row.verdict(self.version)
         if verdict == ACCEPTED:
             return
         where = Where(self.source.file, getattr(node, "lineno", 0), self.function.node.name)
-        finding = Finding(row.id, severity or SEVERITY[verdict], row.message(what), where)
+        finding = Finding(row.id, severity or SEVERITY[verdict], row.message(what, remedy), where)
         if finding not in self.findings:
             self.findings.append(finding)
 

@@ -189,6 +189,10 @@ def left_by_others(t: Tensor) -> np.ndarray | None:
     return found if found.any() else None
 
 
+def _which(idx: tuple[int, ...]) -> str:
+    return f"tile {idx} of the tensor" if idx else "the tile"
+
+
 def check_owner(m: Machine, t: Tensor, line: int) -> bool:
     """Report a read of bytes that another logical tile has written over; return whether some are
     read that the tile has not written, and another has."""
@@ -201,9 +205,9 @@ def check_owner(m: Machine, t: Tensor, line: int) -> bool:
         "NKI-A05",
         "error",
         f"a tile is read after another tile has overwritten it: both lie at bytes "
-        f"{lo} .. {hi - 1} of {t.memory.upper()}. Read: tile {t.owner[1]} of the tensor created "
-        f"at {made}; last write: tile {w.owner[1]} of the tensor created at {other}. Give them "
-        "different base addresses (or more physical tiles)",
+        f"{lo} .. {hi - 1} of {t.memory.upper()}. Read: {_which(t.owner[1])} created at {made}; "
+        f"last write: {_which(w.owner[1])} created at {other}. Give them different addresses "
+        "(or more physical tiles)",
         line,
         w.line,
     )

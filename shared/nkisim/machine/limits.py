@@ -12,7 +12,7 @@ from ..chip.hw import NeuronCore
 from ..chip.memory import PSUM, SBUF
 from ..errors import fail
 from ..indexing.index import addressed, as_int, whole
-from .suggestions import no_bound
+from .suggestions import no_bound, no_size, too_high
 
 if TYPE_CHECKING:
     from .instruction import Instr
@@ -50,7 +50,7 @@ def sizes(shape: Any, what: str = "a tensor") -> tuple[int, ...]:
                 "NKI-S06",
                 f"{what} has a size that is not a positive integer",
                 given=f"shape {shape!r}"[:90],
-                hint="use // instead of /; a size of 0 comes from a tile larger than the tensor",
+                hint=no_size(size),
             )
         out.append(size)
     return tuple(out)
@@ -62,12 +62,8 @@ def check_tile(
     shape: tuple[int, ...],
     dtype: np.dtype,
     blocks: int = 0,
-    loaded: bool = False,
 ) -> None:
-    """Raise if a tensor of `shape` (with `blocks` block dims) cannot be a tile of `memory`.
-
-    `loaded`: it is what a load makes, and so no output.
-    """
+    """Raise if a tensor of `shape` (with `blocks` block dims) cannot be a tile of `memory`."""
     where = memory.upper()
     if not shape:
         raise fail(
@@ -85,8 +81,7 @@ def check_tile(
             limit=f"{hw.pmax} partitions",
             hint=f"loop over chunks of at most {hw.pmax} rows (nl.tile_size.pmax), or put "
             "more elements on the free dimension: reshape to "
-            f"({hw.pmax}, n // {hw.pmax})"
-            + ("" if loaded else "; what the kernel returns is no tile: buffer=nl.shared_hbm"),
+            f"({hw.pmax}, n // {hw.pmax})" + too_high(),
         )
     if len(shape) - blocks < 2:
         raise fail(

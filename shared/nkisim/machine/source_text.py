@@ -16,15 +16,22 @@ from typing import Any
 from ..errors import user_frame
 
 
+def _parsed(frame: FrameType) -> ast.Module | None:
+    """Return the file of a frame, None if it cannot be read."""
+    lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)
+    try:
+        return ast.parse("".join(lines))
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
 def _statement() -> tuple[ast.stmt | None, FrameType | None]:
     """Return the statement that the user's code is executing, and its frame."""
     frame = user_frame(sys._getframe(1))
     if frame is None or frame.f_code.co_name.startswith("<"):
         return None, None  # a lambda or comprehension is a part of a statement
-    lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)
-    try:
-        tree = ast.parse("".join(lines))
-    except (SyntaxError, ValueError, RecursionError):
+    tree = _parsed(frame)
+    if tree is None:
         return None, frame
     first, line = frame.f_code.co_firstlineno, frame.f_lineno
     found = [
@@ -150,6 +157,40 @@ def assigned_value() -> str:
     return ""
 
 
+def named(storage: Any) -> str:
+    """Return the name that the statement has for a tensor of this storage, "" if it has none."""
+    for node, frame in _nodes(ast.Name):
+        value = frame.f_locals.get(node.id)
+        if getattr(getattr(value, "_t", value), "storage", None) is storage:
+            return node.id
+    return ""
+
+
+def is_returned(name: str) -> bool:
+    """Return whether the function that the statement is in returns a variable."""
+    statement, frame = _statement()
+    if statement is None or frame is None:
+        return False
+    tree = _parsed(frame)
+    assert tree is not None  # the statement is of it
+    around = max(
+        (
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef)
+            and node.lineno <= statement.lineno <= (node.end_lineno or node.lineno)
+        ),
+        key=lambda node: node.lineno,
+        default=tree,
+    )
+    return any(
+        isinstance(part, ast.Name) and part.id == name
+        for node in ast.walk(around)
+        if isinstance(node, ast.Return) and node.value is not None
+        for part in ast.walk(node.value)
+    )
+
+
 def asks(node_type: type[ast.AST]) -> bool:
     """Return whether the statement has a node of a type, for example a comparison."""
     return any(True for _ in _nodes(node_type))
@@ -161,7 +202,7 @@ def base(text: str) -> str:
     return head if head.isidentifier() else ""
 
 
-def named(text: str) -> Any:
+def value_of(text: str) -> Any:
     """Return the value of the variable that an expression begins with, None if there is none."""
     _, frame = _statement()
     return None if frame is None else frame.f_locals.get(base(text))
@@ -179,6 +220,21 @@ def first_index(text: str) -> str:
     if isinstance(first, ast.Slice) or any(ast.unparse(k) != ":" for k in rest):
         return ""
     return ast.unparse(first)
+
+
+def sliced(dim: int) -> tuple[str, str, str] | None:
+    """Return (tensor, start, stop) of the slice of a dim, None if there is none, or two kinds."""
+    found: dict[tuple[str, str], str] = {}
+    for node, _ in _nodes(ast.Subscript):
+        keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        key = keys[dim] if dim < len(keys) else None
+        if isinstance(key, ast.Slice) and key.lower and key.upper and not key.step:
+            ends = ast.unparse(key.lower), ast.unparse(key.upper)
+            found.setdefault(ends, ast.unparse(node.value))
+    if len(found) != 1:
+        return None
+    ((ends, name),) = found.items()
+    return (name, *ends)
 
 
 def part(text: str, shape: Sequence[int], wanted: Sequence[int]) -> str:

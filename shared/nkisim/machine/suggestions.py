@@ -69,8 +69,18 @@ def copy(api: str, dst: Any, src: Any, names: Sequence[str] = _COPY) -> str:
             f"write the part of the destination that the tile fills: {names[0]}={piece}"
             if piece
             else f"a destination of the shape of the tile, {src.shape}"
+            + ": a slice goes from start to start + size, i * 128 to i * 128 + 128" * (":" in one)
         )
     name = one if one.isidentifier() else "t"
+    if dst.memory != "hbm" and src.memory == "hbm" and len(src.shape) == 1 < len(dst.shape):
+        row = source_text.base(other) or "x"
+        return (
+            f"a number as a subscript takes a dim away: {names[1]}={row}[0:1] is one row, "
+            f"{names[1]}={row}[0:{dst.shape[0]}] as many as the tile has"
+            if "[" in other
+            else f"a tile has two dims: {names[1]}={row}.reshape({(1, *src.shape)}) is one row, "
+            f"{names[1]}={row}.reshape({(*src.shape, 1)}) one column"
+        )
     if dst.memory != "hbm" and src.shape[0] <= 128:
         hint = "make the tile with the shape of the source: " + made(
             name, src.shape, src.dtype, source_text.base(other) if given else "", dst.memory
@@ -179,6 +189,43 @@ def in_hbm(name: str, tensor: Any) -> str:
         + made("tile", tensor.shape, tensor.dtype)
         + f"; nisa.dma_copy(dst=tile, src={text})"
     )
+
+
+# -- tiles of a size that there is not ---------------------------------------------------------
+
+
+def no_size(size: int | None) -> str:
+    """Return what to write where a size is no positive integer; `size`: None if no integer."""
+    if size is None:
+        return "use // instead of /: sizes are whole numbers"
+    return (
+        f"a size of {size} is of a loop with one turn too many, range((n + 127) // 128) for tiles "
+        "of 128, or of n // 128 where n is less than 128"
+    )
+
+
+def too_high() -> str:
+    """Return what to write where a tile that is too high is what the kernel returns, else ""."""
+    name = source_text.assigned()
+    if name and not source_text.is_returned(name):
+        return ""
+    return "; what the kernel returns is no tile: buffer=nl.shared_hbm"
+
+
+def ended(dim: int, size: int) -> str:
+    """Return the slice of the statement that ends with the tensor, which has `size` there."""
+    name, start, stop = source_text.sliced(dim) or ("x", "i", "i + 128")
+    end = size if stop.isdigit() else f"min({stop}, {size})"
+    return f"{name}[{':, ' * dim}{start}:{end}]"
+
+
+def iterated(on_chip: bool, indices: str) -> str:
+    """Return what to write where a tensor is looped over or unpacked."""
+    if "," in source_text.target():
+        return "its sizes are t.shape: rows, columns = t.shape"
+    if on_chip:
+        return "one instruction works on all rows of a tile: leave the loop out"
+    return f"loop over indices: {indices}"
 
 
 # -- operators of the package nki --------------------------------------------------------------
@@ -319,8 +366,9 @@ def comparison(operand: Any, symbol: str, function: str, other: Any) -> str:
     if found := extreme():
         return found
     if source_text.asks(ast.If) or source_text.asks(ast.While) or source_text.asks(ast.IfExp):
+        word = "while" if source_text.asks(ast.While) else "if"
         return (
-            "no `if` depends on data: nl.where(condition, a, b) selects, with condition = "
+            f"no `{word}` depends on data: nl.where(condition, a, b) selects, with condition = "
             + _compared(function, other)
         )
     return _compared(function, other) + " makes a tile of 1.0 and 0.0, for nl.where or a product"
@@ -385,7 +433,7 @@ def assigned_hbm() -> str:
     target, text = source_text.target(), source_text.assigned_value()
     if not text:
         return "nl.store(out[...], value=tile), or nisa.dma_copy(dst=out, src=tile)"
-    if "(" not in text and getattr(source_text.named(text), "memory", "") == "hbm":
+    if "(" not in text and getattr(source_text.value_of(text), "memory", "") == "hbm":
         text = f"nl.load({text})"
     return f"nl.store({target}, value={text})"
 
@@ -396,7 +444,7 @@ def stored_on_chip() -> str:
     Either its arguments are exchanged, or the output was made where tiles are.
     """
     given = source_text.arguments("nl.store", ("dst", "value"))
-    if "value" in given and getattr(source_text.named(given["value"]), "memory", "") == "hbm":
+    if "value" in given and getattr(source_text.value_of(given["value"]), "memory", "") == "hbm":
         return f"the destination comes first: nl.store({given['value']}, {given.get('dst', 't')})"
     name = source_text.base(given.get("dst", "")) or "out"
     return (
@@ -412,7 +460,7 @@ def row_of_matrix() -> str:
     """
     text = source_text.arguments("nl.load", ("src",)).get("src", "")
     x, index = source_text.base(text), source_text.first_index(text)
-    if not index or len(getattr(source_text.named(text), "shape", ())) != 2:
+    if not index or len(getattr(source_text.value_of(text), "shape", ())) != 2:
         return ""
     return (
         f"{x}[{index}] is a vector, and lies down the partitions; a row stays one with "

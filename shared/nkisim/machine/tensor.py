@@ -20,7 +20,7 @@ from ..indexing.geometry import Axis, Notes, carried, leaving, moved, reshaped
 from ..indexing.index import Index, Mask, Slice, plain, whole
 from ..indexing.indirect import Indirect, Shifted
 from ..indexing.subscripts import RESOLVERS, resolver
-from . import numpy_idioms, regroupings, truth_values
+from . import numpy_idioms, regroupings, suggestions, truth_values
 
 if TYPE_CHECKING:
     from .interface import Machine
@@ -449,7 +449,9 @@ class Tensor:
         raise fail(
             "NKI-I08",
             "a tensor cannot be looped over",
-            hint="loop over indices: for i in nl.affine_range(t.shape[0])",
+            hint=suggestions.iterated(
+                self.memory is not HBM, "for i in nl.affine_range(t.shape[0])"
+            ),
         )
 
     # -- what a tile does not have, and people ask it for ------------------------------

@@ -109,6 +109,21 @@ def compared_with_none(name: str) -> bool:
     return name == "not_equal"
 
 
+def compared_with_number(number: float) -> bool:
+    """Return what `t[0, 0] == 1.0` is for a tensor of `import nki`, with a finding."""
+    m = current.get()
+    if m is not None:
+        m.find(
+            "NKI-N04",
+            "warning",
+            f"an element of a tensor is compared with {number!r}: its value is not known when the "
+            "kernel is traced, so that they are never equal. nl.where(condition, a, b) selects, "
+            f"with condition = nl.equal(t, {number!r})",
+            m.here(),
+        )
+    return False
+
+
 def _loops(file: str) -> frozenset[int]:
     """Return the lines of a file where the whole of a `while`'s condition is one value."""
     source = program.read(file)

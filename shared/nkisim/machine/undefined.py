@@ -23,7 +23,7 @@ from ..checks.words import region
 from ..chip import dtypes
 from ..chip.memory import FULLY, NEVER
 from ..errors import NkiError, fail
-from . import arena, masked_writes
+from . import arena, masked_writes, source_text
 from .instruction import Access, Instr
 from .state import Registers
 from .tensor import Indirect, Tensor
@@ -287,6 +287,12 @@ def _ignored_dst(m: Machine) -> str:
 
 def never_written(m: Machine, s: Tensor) -> NkiError:
     """Return the error for a read of a tensor that nothing has written."""
+    name = source_text.named(s.storage)
+    summed = (
+        bool(source_text.calls("nisa.tensor_tensor"))
+        and source_text.base(source_text.argument("dst")) == name
+    )
+    name = name or "t"
     return fail(
         "NKI-U01",
         "a tensor is read before anything has been written to it",
@@ -299,8 +305,13 @@ def never_written(m: Machine, s: Tensor) -> NkiError:
             if s.memory == "hbm"
             else ""
         )
-        + "write it first: nisa.dma_copy(dst=t, src=x[...]), another "
-        "instruction, or nisa.memset(t, 0.0); or are dst and src exchanged?",
+        + (
+            f"write it first: nisa.memset({name}, 0.0) before the loop, where a sum begins, or "
+            f"nisa.dma_copy(dst={name}, src=x[...])"
+            if summed
+            else f"write it first: nisa.dma_copy(dst={name}, src=x[...]), another "
+            f"instruction, or nisa.memset({name}, 0.0); or are dst and src exchanged?"
+        ),
     )
 
 

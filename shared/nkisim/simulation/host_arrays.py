@@ -18,6 +18,7 @@ from ..errors.frames import is_ours
 from ..machine import allocate, operand_errors, unwritten
 from ..machine.interface import Machine
 from ..machine.tensor import Tensor
+from ..trace.names import assigned_on
 from ..trace.written import written
 
 if TYPE_CHECKING:
@@ -200,6 +201,16 @@ def place_of(kernel: Kernel) -> Where | None:
     return defined_at(kernel.func)
 
 
+def _stored(tile: Tensor, made: Where | None) -> str:
+    """Return what to write where a tile is returned; `made`: where it was made."""
+    name = assigned_on(made.file, made.line) if made else "?"
+    return (
+        f"out = nl.ndarray({tile.shape}, dtype=nl.{dtypes.name(tile.dtype)}, "
+        "buffer=nl.shared_hbm); nisa.dma_copy(dst=out, src="
+        f"{'tile' if name == '?' else name}); return out"
+    )
+
+
 class Results:
     """What a kernel returns, as arrays of the host."""
 
@@ -256,15 +267,18 @@ class Results:
             m.overflow.check_output(value)
             return np.array(value.np, order="C")
         if value.memory is not HBM:
+            made = m.trace.where(value.storage.where)
+            forgot = made is not None and "nl.ndarray(" in made.text and "buffer" not in made.text
             raise fail(
                 "NKI-O02",
                 f"{kernel.__name__} returns a tensor on chip",
                 given=f"{what}: {value!r}",
                 limit="outputs are HBM tensors",
-                where=place_of(kernel),
+                where=made if forgot else place_of(kernel),
                 hint="store it: nl.store(out, value=tile), with out in nl.shared_hbm",
-                nki_hint="out = nl.ndarray(shape, dtype=..., buffer=nl.shared_hbm); "
-                "nisa.dma_copy(dst=out, src=tile); return out",
+                nki_hint="nl.ndarray without buffer= is a tile: buffer=nl.shared_hbm"
+                if forgot
+                else _stored(value, made),
             )
         self.returned.append(value)
         m.check_bounds(value)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 import textwrap
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 import nkisim
+from cures_beta1 import BETA1, Row
 
 X = np.random.default_rng(0).random((256, 512), dtype=np.float32)
 HEADS = {
@@ -55,15 +55,6 @@ BEFORE = {
 EXCERPT = {"NKI-O07", "NKI-U04"}
 
 
-class Row(NamedTuple):
-    """A wrong line, the id and words of what is said, and the right line where it is prose."""
-
-    wrong: str
-    id: str
-    words: str
-    right: str = ""
-
-
 NKI = (
     # places beyond the end, slices that are empty, rows that are to be repeated
     Row(
@@ -85,7 +76,7 @@ NKI = (
         "nisa.dma_copy(dst=y, src=x[0:1].broadcast(0, 128))",
     ),
     Row(
-        "z = nl.zeros((256, 512), dtype=x.dtype)",
+        "out = nl.zeros((256, 512), dtype=x.dtype)",
         "NKI-P01",
         "buffer=nl.shared_hbm",
         "z = nl.zeros((128, 512), dtype=x.dtype)",
@@ -188,8 +179,142 @@ NKI = (
     Row(
         "return t",
         "NKI-O02",
-        "nisa.dma_copy(dst=out, src=tile); return out",
-        "nisa.dma_copy(dst=out[0:128], src=t)",
+        "out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm); "
+        "nisa.dma_copy(dst=out, src=t); return out",
+    ),
+    Row(
+        "z = nl.ndarray((128, 512), dtype=x.dtype)\nreturn z",
+        "NKI-O02",
+        "nl.ndarray without buffer= is a tile: buffer=nl.shared_hbm",
+        "z = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)\n"
+        "nisa.dma_copy(dst=z, src=t)\nreturn z",
+    ),
+    # loops over what is no list, sums that nothing begins, sizes of nothing
+    Row(
+        "for row in t:\n    nisa.memset(dst=row, value=0.0)",
+        "NKI-I08",
+        "leave the loop out",
+        "nisa.memset(dst=t, value=0.0)",
+    ),
+    Row(
+        "for row in x:\n    nisa.dma_copy(dst=t, src=row)",
+        "NKI-I08",
+        "for i in range(0, t.shape[0], 128)",
+        "for i in range(0, x.shape[0], 128):\n    nisa.dma_copy(dst=t, src=x[i:i + 128])",
+    ),
+    Row(
+        "z = [row for row in t]",
+        "NKI-I08",
+        "leave the loop out",
+        "nisa.memset(dst=t, value=0.0)",
+    ),
+    # a row where a number for each partition is meant; a subscript that takes a dim away
+    Row(
+        "nisa.activation(dst=y, op=nl.exp, data=t, bias=t[0:1])",
+        "NKI-E08",
+        "nisa.dma_copy(dst=t, src=row.broadcast(0, 128))",
+        "nisa.dma_copy(dst=y, src=x[0:1].broadcast(0, 128))\n"
+        "nisa.tensor_tensor(dst=y, data1=t, data2=y, op=nl.add)",
+    ),
+    Row(
+        "nisa.dma_copy(dst=t, src=x[0])",
+        "NKI-S01",
+        "src=x[0:128] as many as the tile has",
+        "nisa.dma_copy(dst=t, src=x[0:128])",
+    ),
+    Row(
+        "row = x.reshape((131072,))\nnisa.dma_copy(dst=t, src=row)",
+        "NKI-S01",
+        "src=row.reshape((1, 131072)) is one row",
+        "row = x.reshape((131072,)).reshape((1, 131072))\n"
+        "nisa.dma_copy(dst=t[0:1], src=row[:, 0:512])",
+    ),
+    # sums whose tile is new in each turn, last tiles that are partial
+    Row(
+        "for k in range(2):\n"
+        "    z = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)\n"
+        "    nisa.nc_matmul(dst=z, stationary=t[:, 0:128], moving=u, accumulate=k > 0)",
+        "NKI-N08",
+        "one tile for the whole sum, made before its loop",
+        "z = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)\n"
+        "for k in range(2):\n"
+        "    nisa.nc_matmul(dst=z, stationary=t[:, 0:128], moving=u, accumulate=k > 0)",
+    ),
+    Row(
+        "for k in range(2):\n"
+        "    nisa.nc_matmul(dst=p, stationary=t[:, 0:128], moving=u, accumulate=True)",
+        "NKI-N08",
+        "then leave accumulate out",
+        "for k in range(2):\n    nisa.nc_matmul(dst=p, stationary=t[:, 0:128], moving=u)",
+    ),
+    Row(
+        "r = 192\nnisa.dma_copy(dst=y[0:64], src=x[r:r + 128])",
+        "NKI-I01",
+        "x[i:min(i + 128, 256)]",
+        "r = 192\nnisa.dma_copy(dst=y[0:64], src=x[r:min(r + 128, 256)])",
+    ),
+    Row(
+        "r = 192\nz = nl.ndarray((64, 512), dtype=x.dtype, buffer=nl.sbuf)\n"
+        "nisa.dma_copy(dst=z, src=x[r:r + 128])",
+        "NKI-I01",
+        "x[r:min(r + 128, 256)]",
+        "r = 192\nz = nl.ndarray((64, 512), dtype=x.dtype, buffer=nl.sbuf)\n"
+        "nisa.dma_copy(dst=z, src=x[r:min(r + 128, 256)])",
+    ),
+    Row(
+        "r = 384\nz = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.sbuf)\n"
+        "nisa.tensor_copy(dst=z, src=t[:, r:r + 256])",
+        "NKI-I01",
+        "t[:, r:min(r + 256, 512)]",
+        "r = 384\nz = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.sbuf)\n"
+        "nisa.tensor_copy(dst=z, src=t[:, r:min(r + 256, 512)])",
+    ),
+    Row(
+        "nisa.tensor_copy(dst=y, src=t[:, ::-1])",
+        "NKI-I03",
+        "on the host",
+        "nisa.tensor_copy(dst=y, src=t)",
+    ),
+    Row("rows, columns = t", "NKI-I08", "t.shape", "rows, columns = t.shape"),
+    Row(
+        "nisa.tensor_tensor(dst=y, data1=y, data2=t, op=nl.add)",
+        "NKI-U01",
+        "nisa.memset(y, 0.0) before the loop",
+        "nisa.memset(y, 0.0)\nnisa.tensor_tensor(dst=y, data1=y, data2=t, op=nl.add)",
+    ),
+    Row(
+        "z = nl.ndarray((x.shape[0] - 256, 512), dtype=x.dtype, buffer=nl.sbuf)",
+        "NKI-S06",
+        "a loop with one turn too many, range((n + 127) // 128)",
+        "z = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf)",
+    ),
+    Row(
+        "nisa.tensor_reduce(dst=s, op=nl.add, data=t, axis=0)",
+        "NKI-S10",
+        "axis=1 reduces each row",
+        "nisa.tensor_reduce(dst=s, op=nl.add, data=t, axis=1)",
+    ),
+    Row(
+        "nisa.dma_copy(dst=out[1:2 * 128], src=t)",
+        "NKI-S01",
+        "from start to start + size",
+        "nisa.dma_copy(dst=out[128:128 + 128], src=t)",
+    ),
+    Row(
+        "nisa.tensor_tensor(y, t, u)",
+        "NKI-N01",
+        "op=nl.add",
+        "nisa.tensor_tensor(y, t, u, op=nl.add)",
+    ),
+    Row(
+        "nisa.tensor_tensor(dst=t, data1=t, data2=s, op=nl.subtract)",
+        "NKI-R11",
+        "nisa.tensor_scalar(dst=t, data=t, op0=nl.subtract, operand0=s), or s.broadcast(1, 512)",
+    ),
+    Row(
+        "nisa.tensor_tensor(dst=y, data1=s, data2=t, op=nl.subtract)",
+        "NKI-R11",
+        "nisa.tensor_scalar(dst=y, data=t, op0=nl.subtract, operand0=s, reverse0=True), or",
     ),
     # partitions and shapes
     Row(
@@ -270,8 +395,8 @@ NKI = (
     Row(
         "z = t[:, 0:1024]\nnisa.tensor_copy(dst=y, src=z)",
         "NKI-I01",
-        "min(i + 128, n)",
-        "z = t[:, 0:min(1024, 512)]\nnisa.tensor_copy(dst=y, src=z)",
+        "t[:, 0:512]; otherwise",
+        "z = t[:, 0:512]\nnisa.tensor_copy(dst=y, src=z)",
     ),
     Row(
         "z = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf, address=(0, 999000))",
@@ -298,7 +423,7 @@ NKI = (
     Row(
         "nisa.tensor_copy(dst=t, src=y)",
         "NKI-U01",
-        "nisa.memset(t, 0.0)",
+        "nisa.memset(y, 0.0)",
         "nisa.memset(y, 0.0)\nnisa.tensor_copy(dst=t, src=y)",
     ),
     # numbers, data types, memories, arrays of the host
@@ -430,297 +555,6 @@ NKI = (
         "//",
         "for i in range(x.shape[0] // 128):\n    pass",
     ),
-)
-_STACK = "v = nl.zeros((2, 64, 64), dtype=x.dtype, buffer=nl.sbuf)\n"
-_BEHIND = "v = nl.zeros((64, 2, 64), dtype=x.dtype, buffer=nl.sbuf)\n"
-BETA1 = (
-    Row(
-        "z = nl.load(x[256:384])",
-        "NKI-I01",
-        "how far does the loop go",
-        "z = nl.load(x[128:256])",
-    ),
-    Row(
-        f"{_STACK}nl.store(out[0:64, 0:64], nisa.tensor_tensor(v, t[0:64, 0:64], op=np.add))",
-        "NKI-S04",
-        "of shape (64, 2, 64), with what is counted behind them, and take one of the 2",
-        f"{_BEHIND}nl.store(out[0:64, 0:64], "
-        "nisa.tensor_tensor(v[:, 0], t[0:64, 0:64], op=np.add))",
-    ),
-    Row(
-        f"{_STACK}nl.store(out[0:64, 0:64], nl.add(v, t[0:64, 0:64]))",
-        "NKI-S04",
-        "of shape (64, 2, 64), with what is counted behind them, and take one of the 2",
-        f"{_BEHIND}nl.store(out[0:64, 0:64], nl.add(v[:, 0], t[0:64, 0:64]))",
-    ),
-    Row("nl.store(out, t)", "NKI-S01", "dst=out[0:128]"),
-    Row("nl.store(out[0:64], t)", "NKI-S01", "value=t[0:64]"),
-    Row(
-        "nl.store(out[0:128], t[0:64])",
-        "NKI-S01",
-        "a destination of the shape of the tile",
-        "nl.store(out[0:64], t[0:64])",
-    ),
-    Row("t[...] = nl.load(x[0:64])", "NKI-S01", "t = nl.ndarray((64, 512), dtype=nl.float32)"),
-    Row(
-        "t[...] = nl.load(x[0:64])",
-        "NKI-S01",
-        "a part of it: t[0:64] = ...",
-        "t[0:64] = nl.load(x[0:64])",
-    ),
-    Row(
-        "out[0:128] = t",
-        "NKI-M03",
-        "nl.store(out[0:128], value=t)",
-    ),
-    Row("out[0, 3] = x[0, 1]", "NKI-M03", "nl.store(out[0, 3], value=nl.load(x[0, 1]))"),
-    Row(
-        "z = nl.exp(x[0:128])", "NKI-M01", "tile = nl.load(x[...])", "z = nl.exp(nl.load(x[0:128]))"
-    ),
-    Row(
-        "z = nl.exp(x)", "NKI-M01", "nl.load(x[0:128]), in a loop", "z = nl.exp(nl.load(x[0:128]))"
-    ),
-    Row(
-        "z = nisa.activation(op=nl.exp, data=x[0:128])",
-        "NKI-M01",
-        "tile = nl.load(x[0:128])",
-        "z = nisa.activation(op=nl.exp, data=nl.load(x[0:128]))",
-    ),
-    Row("z = t @ u", "NKI-K14", "nisa.nc_matmul", "z = nisa.nc_matmul(t[:, 0:128], u)"),
-    Row(
-        "z = nisa.tensor_tensor(t, 1.0, op=nl.add)",
-        "NKI-M02",
-        "nisa.tensor_scalar(data=t, op0=nl.add, operand0=1.0)",
-    ),
-    Row("z = max(t, u)", "NKI-I08", "nl.maximum(t, u)", "z = nl.maximum(t, u)"),
-    Row("if t > 0:\n    pass", "NKI-I08", "nl.where", "z = nl.where(t > 0, t, u)"),
-    Row("z = np.add(t, u)", "NKI-K14", "nl.add(t, u)", "z = nl.add(t, u)"),
-    Row(
-        "z = np.max(t)",
-        "NKI-K14",
-        "nl.max(t, axis=1, keepdims=True)",
-        "z = nl.max(t, axis=1, keepdims=True)",
-    ),
-    Row(
-        "z = t + np.zeros((128, 512), np.float32)",
-        "NKI-M02",
-        "nl.full((128, 512), 0.0, dtype=nl.float32)",
-        "z = t + nl.full((128, 512), 0.0, dtype=nl.float32)",
-    ),
-    Row("z = t.sum(axis=1)", "NKI-K14", "nl.sum(t, axis=1, keepdims=True)"),
-    Row("z = t.T", "NKI-K14", "nl.transpose(t)", "z = nl.transpose(t[:, 0:128])"),
-    Row("z = f'{t:.2f}'", "NKI-K14", "nl.device_print", "nl.device_print('t', t)"),
-    Row(
-        "for i in nl.affine_range(t):\n    pass",
-        "NKI-K05",
-        "nl.affine_range(t.shape[0])",
-        "for i in nl.affine_range(t.shape[0]):\n    pass",
-    ),
-    Row(
-        "for i in nl.affine_range(x.shape[0] / 100):\n    pass",
-        "NKI-K05",
-        "//",
-        "for i in nl.affine_range(x.shape[0] // 100):\n    pass",
-    ),
-    Row(
-        "z = nl.zeros(128, 512, dtype=nl.float32)",
-        "NKI-X01",
-        "one tuple: (128, 512)",
-        "z = nl.zeros((128, 512), dtype=nl.float32)",
-    ),
-    Row(
-        "z = nl.zeros((128, 512), dtype='fp32')",
-        "NKI-D02",
-        "dtype=nl.float32",
-        "z = nl.zeros((128, 512), dtype=nl.float32)",
-    ),
-    Row(
-        "z = nl.zeros((128, 512), dtype=float)",
-        "NKI-D01",
-        "dtype=nl.float32",
-        "z = nl.zeros((128, 512), dtype=nl.float32)",
-    ),
-    Row("z = nl.sbuf((128, 512))", "NKI-M05", "buffer=nl.sbuf"),
-    Row("z = nl.mgrid(128, 512)", "NKI-K14", "nl.mgrid[0:128, 0:512]"),
-    Row("z = nisa.activation(nl.add, t)", "NKI-E11", "nl.add(a, b)", "z = nl.add(t, u)"),
-    Row("z = nisa.tensor_scalar(t, nl.exp, 1.0)", "NKI-E11", "nisa.activation(nl.exp, t)"),
-    Row("z = nl.softmax(t)", "NKI-X01", "axis=1", "z = nl.softmax(t, axis=1)"),
-    Row("z = nl.mean(t, dim=1)", "NKI-X01", "axis=1", "z = nl.mean(t, axis=1)"),
-    Row("z = nl.copy(t, nl.bfloat16)", "NKI-X01", "dtype=...", "z = nl.copy(t, dtype=nl.bfloat16)"),
-    Row(
-        "nisa.dma_copy(out[0:128], x[0:128])",
-        "NKI-X01",
-        "nisa.dma_copy(dst=..., src=...)",
-        "nisa.dma_copy(dst=out[0:128], src=x[0:128])",
-    ),
-    Row(
-        "nisa.memset(dst=t, value=0.0)",
-        "NKI-X01",
-        "t = nisa.memset(shape, value, dtype=",
-        "z = nisa.memset((128, 512), 0.0, dtype=nl.float32)",
-    ),
-    Row("z = nl.sqrt(2.0)", "NKI-M02", "math.sqrt(2.0)", "z = 2.0 ** 0.5"),
-    Row("z = nl.max(t, u)", "NKI-S10", "nl.maximum(a, b)", "z = nl.maximum(t, u)"),
-    Row("z = nl.sum(t)", "NKI-S10", "nl.sum(x, axis=1)", "z = nl.sum(t, axis=1)"),
-    Row("nl.store(x[0:128], t)", "NKI-O01", "create the output", "nl.store(out[0:128], t)"),
-    Row(
-        "z = nl.ndarray((128,), dtype=nl.float32)",
-        "NKI-P02",
-        "(128, 1)",
-        "z = nl.ndarray((128, 1), dtype=nl.float32)",
-    ),
-    # written as in `import nki`: the tile of the result first
-    Row(
-        "p = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)\n"
-        "nisa.nc_matmul(p, t[:, 0:128], u)",
-        "NKI-X01",
-        "the result is assigned: p[...] = nisa.nc_matmul(t[:, 0:128], u)",
-        "p = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)\n"
-        "p[...] = nisa.nc_matmul(t[:, 0:128], u)",
-    ),
-    Row(
-        "nisa.tensor_tensor(t, t, u, op=nl.add)",
-        "NKI-X01",
-        "the result is assigned: t[...] = nisa.tensor_tensor(t, u, op=nl.add)",
-        "t[...] = nisa.tensor_tensor(t, u, op=nl.add)",
-    ),
-    Row(
-        "nisa.nc_transpose(t[:, 0:128], u[:, 0:128])",
-        "NKI-X01",
-        "the result is assigned: t[:, 0:128] = nisa.nc_transpose(u[:, 0:128])",
-        "t[:, 0:128] = nisa.nc_transpose(u[:, 0:128])",
-    ),
-    Row(
-        "a = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf)\n"
-        "nl.load(dst=a, src=x[0:128])\nz = nl.exp(a)",
-        "NKI-U01",
-        "the result is assigned: t[...] = nl.load(...) (line",
-        "a = nl.load(x[0:128])\nz = nl.exp(a)",
-    ),
-    Row("nl.store(t, out[0:128])", "NKI-M01", "nl.store(out[0:128], t)"),
-    Row(
-        "o = nl.ndarray((128, 512), dtype=x.dtype)\nnl.store(o, t)",
-        "NKI-M01",
-        "o = nl.ndarray(shape, dtype=nl.float32, buffer=nl.shared_hbm)",
-        "o = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)\nnl.store(o, t)",
-    ),
-    # rows and vectors
-    Row(
-        "z = nl.add(t[:, 0:64], nl.load(x.reshape((256 * 512,))[0:64]))",
-        "NKI-S04",
-        "nl.load(x.reshape((1, 64)))",
-        "z = nl.add(t[:, 0:64], nl.load(x.reshape((256 * 512,))[0:64].reshape((1, 64))))",
-    ),
-    Row(
-        "z = t[:, 0:64] + nl.load(x.reshape((256 * 512,))[0:64])",
-        "NKI-S04",
-        "nl.load(x.reshape((1, 64))), and write nl.add(x, y) for the operator",
-        "z = nl.add(t[:, 0:64], nl.load(x.reshape((256 * 512,))[0:64].reshape((1, 64))))",
-    ),
-    Row(
-        "z = nisa.tensor_scalar(t, np.add, nl.load(x[0:1]))",
-        "NKI-S09",
-        "nl.add(tile, x)",
-        "z = nl.add(t, nl.load(x[0:1]))",
-    ),
-    Row(
-        "z = nisa.activation(nl.relu, t, bias=nl.load(x[0:1]))",
-        "NKI-E08",
-        "nl.add(tile, x)",
-        "z = nisa.activation(nl.relu, nl.add(t, nl.load(x[0:1])))",
-    ),
-    Row(
-        "z = nl.broadcast_to(nl.load(x[0, 0:64]), shape=(128, 64))",
-        "NKI-S02",
-        "nl.load(x.reshape((1, 64)))",
-        "z = nl.broadcast_to(nl.load(x[0, 0:64].reshape((1, 64))), shape=(128, 64))",
-    ),
-    Row(
-        "for i in nl.affine_range(4):\n    z = nl.load(x[i])",
-        "NKI-P01",
-        "a row stays one with x[i:i + 1]",
-        "for i in nl.affine_range(4):\n    z = nl.load(x[i:i + 1])",
-    ),
-    # windows and masks
-    Row(
-        "z = nl.add(t[:, 0:500], u)",
-        "NKI-S02",
-        "slice both to the same tile: u[:, 0:500]",
-        "z = nl.add(t[:, 0:500], u[:, 0:500])",
-    ),
-    Row(
-        "z = nl.add(t[:, 0:500], u[:, 4:500])",
-        "NKI-S02",
-        "[:, j:j + n]",
-        "z = nl.add(t[:, 0:500], u[:, 4:4 + 500])",
-    ),
-    Row(
-        "for i in nl.affine_range(3):\n    z = nl.load(x[i * 100:(i + 1) * 100])",
-        "NKI-I01",
-        "mask=(start + nl.arange(100)[:, None] < 256)",
-        "for i in nl.affine_range(3):\n    z = nl.load(x[i * 100:(i + 1) * 100], "
-        "mask=(i * 100 + nl.arange(100)[:, None] < 256))",
-    ),
-    Row(
-        "for i in nl.affine_range(3):\n"
-        "    z = nl.load(x[i * 100:(i + 1) * 100], mask=(nl.arange(100)[:, None] < 256))",
-        "NKI-I01",
-        "a mask compares all of the index",
-        "for i in nl.affine_range(3):\n    z = nl.load(x[i * 100:(i + 1) * 100], "
-        "mask=(i * 100 + nl.arange(100)[:, None] < 256))",
-    ),
-    Row(
-        "z = nl.load(x[128:128])",
-        "NKI-I01",
-        "start:start + size",
-        "z = nl.load(x[128:128 + 128])",
-    ),
-    Row(
-        "i, j = np.arange(128)[:, None], np.arange(512)[None, :]\nz = nl.load(x[i, j])",
-        "NKI-I03",
-        "nl.arange in the place of np.arange",
-        "i, j = nl.arange(128)[:, None], nl.arange(512)[None, :]\nz = nl.load(x[i, j])",
-    ),
-    Row(
-        "z = nl.load(x[nl.arange(128)[:, None]])",
-        "NKI-I10",
-        "nl.arange(n)[None, :] for dimension 1",
-        "z = nl.load(x[nl.arange(128)[:, None], nl.arange(512)[None, :]])",
-    ),
-    Row(
-        "t[t < 0] = 0.0",
-        "NKI-I11",
-        "t[...] = nl.where(condition, 0.0, t)",
-        "t[...] = nl.where(t < 0, 0.0, t)",
-    ),
-    Row(
-        "z = nl.copy(t[nl.arange(128)[None, :], nl.arange(64)[:, None]])",
-        "NKI-P03",
-        "nl.transpose(t)",
-        "z = nl.transpose(t[:, 0:64])",
-    ),
-    Row("z = nl.sum(t, axis=0)", "NKI-S10", "axis=1", "z = nl.sum(t, axis=1)"),
-    Row(
-        "nl.store(out[0:128, 0:64], nl.transpose(t[:, 0:64]))",
-        "NKI-S01",
-        "one of the two is transposed: nl.transpose(t) turns a tile",
-        "nl.store(out[0:128, 0:64], t[:, 0:64])",
-    ),
-    Row(
-        "nl.store(out[0, 0], x[0, 0])",
-        "NKI-M01",
-        "tile = nl.load(x[...])",
-        "nl.store(out[0, 0], nl.load(x[0, 0]))",
-    ),
-    Row(
-        "for i in nl.affine_range(2):\n    nl.store(out[0:128], nl.load(x[i * 128:(i + 1) * 128]))",
-        "NKI-L04",
-        "a sum is made on chip and stored once",
-        "acc = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.sbuf)\n"
-        "for i in nl.affine_range(2):\n    acc += nl.load(x[i * 128:(i + 1) * 128])\n"
-        "nl.store(out[0:128], acc)",
-    ),
-    Row("z = nl.load(x)", "NKI-P01", "128 rows", "z = nl.load(x[0:128])"),
 )
 ROWS = [
     pytest.param(dialect, row, id=f"{dialect}: {row.wrong.splitlines()[0][:60]}")

@@ -117,6 +117,8 @@ class Signature:
                     f"the destination comes first: {self.api}(dst=..., "
                     f"{''.join(self.names[1:2])}=..., ...)" * (self.names[0] == "dst" not in kw)
                 )
+                if i and (i, self.names[i]) in self.operators:  # the tiles before it are all given
+                    first = f"an operator is a function that is not called: {self.names[i]}=nl.add"
                 raise self.wrong(
                     f"{self.api} was not given {self.names[i]}",
                     first or keywords.left_out(self.api, self.names[i], args),
@@ -370,8 +372,8 @@ def _check_sum(m: Machine, ins: Instr, dst: Tensor, asked: bool | None) -> None:
             "a matmul accumulates onto a result that nothing has written",
             given=f"accumulate=True, dst {dst!r}",
             limit="the first write of a group overwrites",
-            hint="leave accumulate out (the first write to a place overwrites, later ones "
-            "add), or give accumulate=(k > 0)",
+            hint="one tile for the whole sum, made before its loop; then leave accumulate out (the "
+            "first write to a place overwrites, later ones add), or give accumulate=(k > 0)",
         )
     if st.id in m.memory.psum_filled and not m.hw.pe_adds_to_any:
         m.find(

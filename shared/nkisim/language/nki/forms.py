@@ -13,6 +13,7 @@ from ...chip import ops
 from ...chip.memory import PSUM, SBUF
 from ...indexing.indirect import Patterned
 from ...isa.operands import is_scalar
+from ...machine import source_text
 from ...machine.interface import Machine
 from ...machine.tensor import Tensor
 from .verdict import BUILT, DOCUMENTED, ONCE, READ, UNSURE, Verdict, before, never
@@ -92,13 +93,18 @@ def _negated(m: Machine, given: dict[str, Any]) -> str | None:
 def _otherwise_named(m: Machine, given: dict[str, Any]) -> str | None:
     """Return an operator that is a function of NumPy, or one of nl that reduces by itself."""
     for key in _OPERATORS:
-        op = given.get(key)
-        name, named = getattr(op, "__name__", ""), _named(op) if callable(op) else ""
-        numpy = named and not hasattr(op, "nki_op")
-        if numpy or f"nl.{name}" in _REDUCTIONS and named in ops.ALU:
-            here = f"{key}={'np' if numpy else 'nl'}.{name}"
-            return f"{here} has another name among the operators: nl.{named}"
+        if name := _renamed(given.get(key)):
+            return f"{key}={name} has another name among the operators: nl.{_named(given[key])}"
     return None
+
+
+def _renamed(op: Any) -> str:
+    """Return how an operator is written that is not in the table, "" for one that is."""
+    name, named = getattr(op, "__name__", ""), _named(op) if callable(op) else ""
+    numpy = named and not hasattr(op, "nki_op")
+    if numpy or f"nl.{name}" in _REDUCTIONS and named in ops.ALU:
+        return f"{'np' if numpy else 'nl'}.{name}"
+    return ""
 
 
 def _called(name: str) -> Any:
@@ -147,6 +153,30 @@ def _unequal(name: str) -> Any:
         return None
 
     return test
+
+
+def _column(given: dict[str, Any]) -> str:
+    """Return tensor_scalar for tensor_tensor of a tile and a column, with the user's names."""
+    a, b = given["data1"], given["data2"]
+    turned = a.shape[1:] == (1,)
+    column = b if not turned else a
+    if column.shape[1:] != (1,):
+        return ""
+    texts = source_text.arguments("tensor_tensor", ("dst", "data1", "data2", "op"))
+    one, other = texts.get("data1", "tile"), texts.get("data2", "column")
+    tile, with_ = (other, one) if turned else (one, other)
+    op = f"nl.{_named(given['op'])}"
+    swap = ", reverse0=True" if turned and op in ("nl.subtract", "nl.divide") else ""
+    free = (b if turned else a).shape[1]
+    return (
+        f"nisa.tensor_scalar(dst={texts.get('dst', 'dst')}, data={tile}, op0={op}, "
+        f"operand0={with_}{swap}), or {with_}.broadcast(1, {free}) in its place"
+    )
+
+
+def _by_its_name(given: dict[str, Any]) -> str:
+    """Return an operator as a function of nl, by the name of the table."""
+    return next(f"{key}=nl.{_named(given[key])}" for key in _OPERATORS if _renamed(given.get(key)))
 
 
 def _untransposed(m: Machine, given: dict[str, Any]) -> str | None:
@@ -329,6 +359,7 @@ ROWS: tuple[Verdict, ...] = (
         "op=nl.add, op=nl.maximum, op=nl.minimum",
         "op=np.add, op=nl.max of an instruction",
         verdict=UNSURE,
+        cure=_by_its_name,
         known=(DOCUMENTED,),
     ),
     Verdict(
@@ -382,6 +413,7 @@ ROWS: tuple[Verdict, ...] = (
             form,
             known=known,
             since="0.3",
+            cure=_column if name == "tensor_tensor" else None,
         )
         for name, form, severity, known in (
             (

@@ -456,7 +456,8 @@ def apply_verdicts(m: Machine, name: str, given: dict[str, Any], line: int | Non
     _not_of_beta1(m, name, given)
     for row in _of(name, level.release(), m.hw.name):
         if what := row.test(m, given):
-            _say(m, row, what, m.here() if line is None else line)
+            cure = row.cure(given) if row.cure else ""
+            _say(m, row, what, m.here() if line is None else line, cure)
 
 
 @cache
@@ -579,7 +580,8 @@ def mixed(m: Machine) -> None:
             _say(m, forms.MIXED, "tiles with address= and tiles without lie in SBUF", own)
 
 
-def _say(m: Machine, row: Verdict, what: str, line: int) -> None:
+def _say(m: Machine, row: Verdict, what: str, line: int, cure: str = "") -> None:
+    remedy = cure or row.remedy
     asked = level.requested()[0]
     if asked == "off":
         return
@@ -589,8 +591,8 @@ def _say(m: Machine, row: Verdict, what: str, line: int) -> None:
             row.id,
             what,
             limit=f"{row.title}: {row.verdict}, {row.basis}",
-            hint=row.remedy,
+            hint=remedy,
             where=m.trace.where(line),
         )
     severity = "warning" if row.severity == "error" else row.severity
-    m.find(row.id, severity, f"{what}: {row.verdict}, {row.basis}. Try: {row.remedy}", line)
+    m.find(row.id, severity, f"{what}: {row.verdict}, {row.basis}. Try: {remedy}", line)

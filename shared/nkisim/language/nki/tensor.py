@@ -387,7 +387,9 @@ class NkiTensor(NKIObject):
         raise fail(
             "NKI-I08",
             "a tensor cannot be looped over",
-            hint="loop over indices: for i in range(t.shape[0])",
+            hint=suggestions.iterated(
+                self._base.memory is not HBM, "for i in range(0, t.shape[0], 128)"
+            ),
         )
 
     def __bool__(self) -> bool:
@@ -406,6 +408,9 @@ class NkiTensor(NKIObject):
         raise numpy_idioms.no_value("int(...)")
 
     def __eq__(self, other: Any) -> Any:
+        # one element: `if scale == 1.0` is asked of parameters that may be tiles or numbers
+        if isinstance(other, (int, float)) and getattr(self._t, "size", 0) == 1:
+            return truth_values.compared_with_number(other)
         return self is other
 
     __hash__ = object.__hash__

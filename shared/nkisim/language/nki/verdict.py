@@ -39,7 +39,8 @@ class Verdict:
     `code`: the compiler's code or the document; `severity`: how a finding of it is graded, "error"
     stops the kernel (`refusals.say`); `calls`: the instructions ("tensor_tensor") and functions
     ("nl.divide") that `test` looks at, empty for all instructions; `since`, `until`: the releases
-    that have it; `targets`: the generations, empty for all; `form`: how it is written.
+    that have it; `targets`: the generations, empty for all; `form`: how it is written; `cure`: gets
+    the arguments, and returns what to write in place of them, "" for `remedy`.
     """
 
     id: str
@@ -56,6 +57,7 @@ class Verdict:
     since: str = "0.1"
     until: str = NEWEST
     targets: tuple[str, ...] = ()
+    cure: Callable[[dict[str, Any]], str] | None = None
 
     def holds(self, release: str, target: str) -> bool:
         """Return whether the verdict is one of a release on a generation."""
