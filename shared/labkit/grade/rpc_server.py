@@ -132,7 +132,8 @@ def _enter(context: Any) -> None:
 
 
 _UNARY = frozenset(("neg", "pos", "invert", "abs", "index", "truth"))
-_UNARY |= {"iter", "next", "len", "repr", "int", "float", "enter", "exit"}
+_UNARY |= {"iter", "next", "len", "repr", "int", "float", "enter", "exit", "array"}
+_OPERATORS["array"] = operator.methodcaller("__array__")  # of a tensor, which says that it is none
 _OPERATORS |= {"enter": _enter, "exit": lambda context: context.__exit__(None, None, None)}
 #: loops of the chip, whose bodies are called as often as its memory says; what a kernel may count
 #: so is bounded: this many in a run, as no kernel needs, and far fewer than outputs have elements

@@ -225,6 +225,8 @@ class Handle:
         State.dropped.append(self._nki_id)
 
     def __getattr__(self, name):
+        if name == "__array__" and self._nki_kind in ("Tensor", "NkiTensor"):  # np.array(tile)
+            return lambda *a, **k: ask("operator", "array", [["H", self._nki_id]])
         if name.startswith("_"):
             raise AttributeError(name)
         if (
@@ -275,7 +277,7 @@ IN_PLACE = ("iadd", "isub", "imul", "itruediv")
 #: attributes of tensors of `import nki`; the others are methods
 ATTRIBUTES = (
     *("shape", "dtype", "ndim", "size", "itemsize", "buffer", "name", "strides", "offset", "data"),
-    "base_tensor",
+    *("base_tensor", "T", "mT"),  # the last two tell what to write in their place
 )
 METHODS = ("reshape", "expand_dims", "view", "broadcast_to", "astype", "assert_shape")
 
