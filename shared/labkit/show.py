@@ -98,7 +98,7 @@ def show_table(console: Console, table: Table) -> None:
 
 
 def _state(outcome: Outcome, before: str = "") -> str:
-    """Return the markup of how a case went; a step that nobody has begun is no failure."""
+    """Return a case's status as rich markup. A step that is not written yet is not a failure."""
     if outcome.unwritten:
         return f"[{_STYLE[NOT_RUN]}]{before}not written yet[/]"
     return f"[{_STYLE[outcome.status]}]{before}{outcome.status}[/]"

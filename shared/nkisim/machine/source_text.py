@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import linecache
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -106,10 +106,11 @@ def _is(text: ast.expr, operand: Any, frame: FrameType) -> bool:
     return value is not None and (value is operand or getattr(value, "_t", None) is operand)
 
 
-def variable(operand: Any) -> str:
-    """Return the name of the variable of the statement that is a tensor, "" if none is."""
+def variable(is_it: Callable[[Any], bool]) -> str:
+    """Return the first variable of the statement that holds a tensor so described, "" if none."""
     for node, frame in _nodes(ast.Name):
-        if _is(node, operand, frame):
+        value = frame.f_locals.get(node.id)
+        if is_it(getattr(value, "_t", value)):
             return str(node.id)
     return ""
 
@@ -154,15 +155,6 @@ def assigned_value() -> str:
     statement, _ = _statement()
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
         return ast.unparse(statement.value)
-    return ""
-
-
-def named(storage: Any) -> str:
-    """Return the name that the statement has for a tensor of this storage, "" if it has none."""
-    for node, frame in _nodes(ast.Name):
-        value = frame.f_locals.get(node.id)
-        if getattr(getattr(value, "_t", value), "storage", None) is storage:
-            return node.id
     return ""
 
 

@@ -588,7 +588,7 @@ def same_columns(names: Sequence[str], tiles: Sequence[Any]) -> str:
     """Return what to write where two operands have different numbers of elements a partition."""
     small, big = sorted((0, 1), key=lambda i: tiles[i].size)
     given = source_text.argument(names[big])
-    variable = "" if given else source_text.variable(tiles[big])
+    variable = "" if given else source_text.variable(lambda t: t is tiles[big])
     text = given or variable or names[big]
     piece = source_text.part(text, tiles[big].shape, tiles[small].shape)
     return (

@@ -287,7 +287,7 @@ def _ignored_dst(m: Machine) -> str:
 
 def never_written(m: Machine, s: Tensor) -> NkiError:
     """Return the error for a read of a tensor that nothing has written."""
-    name = source_text.named(s.storage)
+    name = source_text.variable(lambda t: getattr(t, "storage", None) is s.storage)
     summed = (
         bool(source_text.calls("nisa.tensor_tensor"))
         and source_text.base(source_text.argument("dst")) == name

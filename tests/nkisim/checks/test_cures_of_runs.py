@@ -1,4 +1,4 @@
-"""What is said of kernels that run, and do something else than was meant, says what to write."""
+"""Cures that depend on more than one line: on the launch, on a loop, on what is returned."""
 
 from __future__ import annotations
 
@@ -10,12 +10,7 @@ import pytest
 
 import nkisim
 
-X = np.random.default_rng(0).random((256, 512), dtype=np.float32)
-HEADS = {
-    "nki": "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n",
-    "beta1": "from neuronxcc import nki\nimport neuronxcc.nki.isa as nisa\n"
-    "import neuronxcc.nki.language as nl\n",
-}
+from .test_cures import HEADS, X, findings, kernel_of
 
 
 @pytest.mark.parametrize("dialect, launch", [("nki", "2"), ("beta1", "n")])
@@ -107,3 +102,43 @@ def test_a_kernel_without_its_decorator_is_told_where_it_goes(tmp_path):
     assert caught.value.hint == "write @nki.jit in the line above def kernel(...)"
     x = np.ones((4, 4), np.float32)
     assert (run_of(text.format("@nki.jit"), tmp_path / "right.py", x).outputs == x).all()
+
+
+def test_shared_hbm_is_no_cure_for_a_tile_that_is_not_returned(tmp_path):
+    wrong = "z = nl.zeros((256, 512), dtype=x.dtype)"
+    with pytest.raises(nkisim.NkiError, match="NKI-P01") as caught:
+        findings(kernel_of("nki", wrong, tmp_path / "kernel.py"))
+    assert caught.value.hint.endswith("reshape to (128, n // 128)")
+
+
+@pytest.mark.parametrize(
+    "wrong, cure", [("op=np.exp", "op=nl.exp"), ("op=nl.max", "op=nl.maximum")]
+)
+def test_an_operator_by_another_name_is_named(wrong, cure, tmp_path):
+    """A note, since no document says what a release makes of it."""
+
+    def notes(op):
+        line = {
+            "op=np.exp": "nisa.activation(dst=y, {}, data=t)",
+            "op=nl.max": "nisa.tensor_tensor(dst=y, data1=t, data2=u, {})",
+        }[wrong].format(op)
+        kernel = kernel_of("nki", line, tmp_path / f"kernel_{op[3:5]}_{len(op)}.py")
+        found = nkisim.profile(kernel, X, target="trn2").findings
+        return [f.suggestion() for f in found if f.id == "NKI-R35"]
+
+    assert notes(wrong) == [cure]
+    assert notes(cure) == []
+
+
+def test_an_element_that_is_compared_with_a_number_is_said(tmp_path):
+    """Python's == asks whether both are one object: silently False, where < is refused."""
+
+    def said(condition):
+        text = f"if {condition}:\n    nisa.memset(dst=t, value=1.0)"
+        kernel = kernel_of("nki", text, tmp_path / f"kernel_{len(condition)}.py")
+        return [f for f in nkisim.profile(kernel, X, target="trn2").findings if f.id == "NKI-N04"]
+
+    (found,) = said("t[0:1, 0:1] == 0.5")
+    assert "nl.equal(t, 0.5)" in found.text and found.where.text.startswith("if t[0:1")
+    assert said("t[0:1, 0:1] != 0")
+    assert not said("s == 1.0") and not said("t == None") and not said("n == 512 and t is not u")
