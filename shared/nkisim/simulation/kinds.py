@@ -17,13 +17,16 @@ from ..chip.hw import NeuronCore
 from ..timing.cost import ELEMENT, Transfer, issue_us, too_small
 from ..timing.schedule import Schedule
 from ..timing.whatif import body_us
+from ..trace.trace import OpSpec
 
 TWO_CORES, RUN_TIME, SPILL, ELEMENTS = "two cores", "run-time address", "spill", "element-wise"
+MODE = "DMA mode"
 TINY, TENSOR, VECTOR, OTHER = "tiny", "PE-bound", "vector-bound", "other"
 #: kinds that say nothing about each other, nor about kernels without such a mechanism: why
 SPECIAL = {
     TWO_CORES: "hardly any measured kernel runs on several cores at once",
     RUN_TIME: "hardly any measured kernel gathers or scatters rows, whose descriptors GpSimd makes",
+    MODE: "hardly any measured kernel chooses who makes the descriptors of its DMAs (dge_mode)",
     SPILL: "what a compiler spills of such a kernel, and when, was hardly measured",
     ELEMENTS: "hardly any measured kernel moves its data element by element",
 }
@@ -39,6 +42,8 @@ def kind_of(plan: Schedule, hw: NeuronCore, dge: bool, bound: str, cores: int = 
         return TWO_CORES
     if gathers(plan, hw) >= SEEN:
         return RUN_TIME
+    if modes(plan) >= SEEN:
+        return MODE
     if spills(plan) >= WEIGHTY:
         return SPILL
     if share(plan, hw, dge, elements) >= WEIGHTY:
@@ -55,24 +60,33 @@ def elements(x: Transfer) -> bool:
 
 def gathers(plan: Schedule, hw: NeuronCore) -> float:
     """Return which share of the DMAs have rows that data choose."""
+    return _of_dmas(
+        plan, lambda x, spec: x.maker == "gpsimd" and (spec.indirect or not too_small(x, hw))
+    )
+
+
+def modes(plan: Schedule) -> float:
+    """Return which share of the DMAs have descriptors whose maker the kernel chose."""
+    return _of_dmas(plan, lambda x, spec: bool(getattr(spec.variant, "descriptors", "")))
+
+
+def _dmas(plan: Schedule) -> list[tuple[int, Transfer, OpSpec]]:
+    """Return the DMAs of a schedule by their form: how often, what they move, and what they are."""
     count = np.bincount(plan.deps.spec, minlength=len(plan.transfers)).tolist()
-    every = chosen = 0
-    for n, spec, x in zip(count, plan.trace.op_specs, plan.transfers):
-        if x is not None:
-            every += n
-            chosen += n * (x.maker == "gpsimd" and (spec.indirect or not too_small(x, hw)))
-    return chosen / every if every else 0.0
+    forms = zip(count, plan.transfers, plan.trace.op_specs)
+    return [(n, x, spec) for n, x, spec in forms if x is not None]
+
+
+def _of_dmas(plan: Schedule, is_it: Callable[[Transfer, OpSpec], bool]) -> float:
+    dmas = _dmas(plan)
+    some = sum(n for n, x, spec in dmas if is_it(x, spec))
+    return some / (sum(n for n, _, _ in dmas) or 1)
 
 
 def spills(plan: Schedule) -> float:
     """Return which share of the bytes that DMAs move are spills and their loads."""
-    count = np.bincount(plan.deps.spec, minlength=len(plan.transfers)).tolist()
-    every = spilled = 0
-    for n, spec, x in zip(count, plan.trace.op_specs, plan.transfers):
-        if x is not None:
-            every += n * x.nbytes
-            spilled += n * x.nbytes * spec.row.spills
-    return spilled / every if every else 0.0
+    moved = [(n * x.nbytes, spec.row.spills) for n, x, spec in _dmas(plan)]
+    return sum(nbytes for nbytes, spilled in moved if spilled) / (sum(n for n, _ in moved) or 1)
 
 
 def share(plan: Schedule, hw: NeuronCore, dge: bool, is_it: Callable[[Transfer], bool]) -> float:

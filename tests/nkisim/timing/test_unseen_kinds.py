@@ -113,6 +113,18 @@ def loads(count, choose=lambda n: {}):
     return kernel
 
 
+@pytest.mark.parametrize("mode", ["none", "hwdge"])
+def test_a_kernel_that_chooses_who_makes_descriptors_is_told_that_its_error_is_unknown(mode):
+    x = ones(8 * ROWS, 64)
+    chosen = loads(8, lambda n: {"dge_mode": nisa.dge_mode[mode]})
+    left = loads(8, lambda n: {"dge_mode": nisa.dge_mode.unknown})
+    assert (
+        nkisim.profile(chosen, x, target="trn2", compute=False).trust.unknown
+        == (kinds.SPECIAL[kinds.MODE])
+    )
+    assert not nkisim.profile(left, x, target="trn2", compute=False).trust.unknown
+
+
 def test_engine_and_mode_of_a_dma_choose_who_makes_its_descriptors():
     hwdge, engine = nisa.dge_mode.hwdge, nisa.engine
     x = ones(64 * ROWS, 64)
