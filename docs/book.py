@@ -26,7 +26,7 @@ SOURCES = (
     "docs/figures/*.png",
     "labs/*/README.md",
     "infra/README.md",
-    "conformance/*.md",
+    "tools/conformance/*.md",
 )
 REFERENCES = {
     "nkisim": (
@@ -127,7 +127,7 @@ CONTENTS = {
     "The project": {
         "Contributing": "CONTRIBUTING",
         "Changes": "CHANGELOG",
-        "Against public code": "conformance/DIFFERENCES",
+        "Against public code": "tools/conformance/DIFFERENCES",
     },
 }
 
