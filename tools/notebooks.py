@@ -1,9 +1,9 @@
-"""Write the notebooks from tours/*.md: `python notebooks/make.py`, one for each dialect of NKI.
+"""Write the labs' notebooks, one for each dialect of NKI: `python tools/notebooks.py`.
 
-A tour is Markdown. A block of Python is a code cell, what stands between two of them a cell of
-text. The words behind "python" say for which dialect a cell is (`older`: neuronxcc.nki, `newer`:
-import nki; without either: both) and give it tags (`raises-exception`: it ends in an error on
-purpose). `import IMPORT` and `KERNELS` stand for what the dialect calls them.
+A tour is Markdown, `tour.md` of a lab. A block of Python is a code cell, what stands between two of
+them a cell of text. The words behind "python" say for which dialect a cell is (`older`:
+neuronxcc.nki, `newer`: import nki; without either: both) and give it tags (`raises-exception`: it
+ends in an error on purpose). `import IMPORT` and `KERNELS` stand for what the dialect calls them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
+LABS = Path(__file__).resolve().parents[1] / "labs"
 #: dialect -> what the name of the notebook ends in, its imports, and the file of a lab's kernels
 DIALECTS = {
     "older": (
@@ -75,22 +75,22 @@ def notebook(name: str, tour: str, dialect: str) -> dict[str, Any]:
 
 
 def all_notebooks() -> dict[str, str]:
-    """Return file name and text of every notebook."""
+    """Return place (below labs/) and text of every notebook."""
     return {
-        f"{tour.stem}{DIALECTS[dialect][0]}.ipynb": json.dumps(
-            notebook(tour.stem, tour.read_text("utf-8"), dialect),
+        f"{lab.name}/tour{DIALECTS[dialect][0]}.ipynb": json.dumps(
+            notebook(lab.name, (lab / "tour.md").read_text("utf-8"), dialect),
             indent=1,
             sort_keys=True,
             ensure_ascii=False,
         )
         + "\n"
-        for tour in sorted((HERE / "tours").glob("*.md"))
+        for lab in sorted(tour.parent for tour in LABS.glob("*/tour.md"))
         for dialect in DIALECTS
-        if (HERE.parent / "labs" / tour.stem / DIALECTS[dialect][2]).is_file()
+        if (lab / DIALECTS[dialect][2]).is_file()
     }
 
 
 if __name__ == "__main__":
     for file, text in all_notebooks().items():
-        (HERE / file).write_text(text, "utf-8")
+        (LABS / file).write_text(text, "utf-8")
         print(f"wrote {file}")
