@@ -83,7 +83,7 @@ CONTENTS = {
         "The machine": "docs/machine",
         "Read a profile": "docs/reading-a-profile",
         "Profiles": "docs/profiling",
-        "Profiles of a chip": "NEURON_PROFILE",
+        "Profiles of a chip": "docs/neuron-profile",
         "On another machine": "docs/remote",
         "Git, keys, editor": "docs/remote-work",
         "Environment": "docs/environment",
@@ -121,7 +121,7 @@ CONTENTS = {
         "An organisation's account": "docs/organisations",
         "A course of a thousand": "docs/scale",
         "A class up": "AWS_SETUP",
-        "A class down": "AWS_TEARDOWN",
+        "A class down": "docs/aws-teardown",
         "How infra is made": "infra/README",
     },
     "The project": {

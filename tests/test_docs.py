@@ -143,7 +143,6 @@ PAGES = tuple(
     page
     for page in (
         ROOT / "README.md",
-        ROOT / "NEURON_PROFILE.md",
         *sorted(ROOT.glob("docs/*.md")),
         *sorted(ROOT.glob("labs/*/README.md")),
         *sorted(ROOT.glob("labs/*/solutions/answers.md")),
