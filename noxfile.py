@@ -69,7 +69,7 @@ def results(name: str) -> list[str]:
 def conformance(session: nox.Session) -> None:
     """Run public suites and course repositories: -- --sources DIR (a folder of checkouts)."""
     session.install("-e", ".[labs,test,torch]", "scipy", silent=True)
-    session.run("python", "-m", "conformance", *session.posargs)
+    session.run("python", "-m", "conformance", *session.posargs, env={"PYTHONPATH": "tools"})
 
 
 @nox.session
@@ -130,11 +130,11 @@ def lint(session: nox.Session) -> None:
         "-r",
         "shared/labkit",
         "shared/nkisim",
-        "conformance",
+        "tools/conformance",
         "infra/classroom",
         "infra/plugins",
     )
-    session.run("mypy", "shared/labkit", "shared/nkisim", "conformance")
+    session.run("mypy", "shared/labkit", "shared/nkisim", "tools/conformance")
     session.run("mypy", "infra/classroom")
     for spec in sorted(Path("labs").glob("*/spec.py")):  # the labs share file names
         with session.chdir(spec.parent):

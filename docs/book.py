@@ -1,8 +1,8 @@
 """Put the site's pages together and build them: `nox -s docs` runs `python docs/book.py`.
 
 The pages are the Markdown that a reader finds in the repository, at the same places, so that links
-hold in both. Made here: a page for each error, from CHECKS.md, the references, from docstrings,
-and the handouts of each dialect.
+hold in both. Made here: what `explain --all` and `coverage` print, and a page for each error,
+the references, from docstrings, and the handouts of each dialect.
 Nothing of labs/*/solutions is in it: the site may be given to students.
 """
 
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from labkit.dialect import KERNELS
 from labkit.starter.handouts import render
+from nkisim.cli import coverage, main, verdicts_page
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "docs"
@@ -26,7 +27,7 @@ SOURCES = (
     "docs/figures/*.png",
     "labs/*/README.md",
     "infra/README.md",
-    "conformance/*.md",
+    "tools/conformance/*.md",
 )
 REFERENCES = {
     "nkisim": (
@@ -83,7 +84,7 @@ CONTENTS = {
         "The machine": "docs/machine",
         "Read a profile": "docs/reading-a-profile",
         "Profiles": "docs/profiling",
-        "Profiles of a chip": "NEURON_PROFILE",
+        "Profiles of a chip": "docs/neuron-profile",
         "On another machine": "docs/remote",
         "Git, keys, editor": "docs/remote-work",
         "Environment": "docs/environment",
@@ -99,12 +100,12 @@ CONTENTS = {
         "Migration": "docs/migration",
         "Rows by index": "docs/gather-scatter",
         "Limits of the language": "docs/language-limits",
-        "What does not build": "docs/release-verdicts",
+        "What does not build": "reference/releases",
     },
     "Reference": {
-        "What is modelled": "COVERAGE",
+        "What is modelled": "reference/coverage",
         "Numbers": "docs/numerics",
-        "What is checked": "CHECKS",
+        "What is checked": "reference/checks",
         "Errors, one by one": "errors/index",
         "The latency model": "docs/latency-model",
         "nkisim": "reference/nkisim",
@@ -121,13 +122,13 @@ CONTENTS = {
         "An organisation's account": "docs/organisations",
         "A course of a thousand": "docs/scale",
         "A class up": "AWS_SETUP",
-        "A class down": "AWS_TEARDOWN",
+        "A class down": "docs/aws-teardown",
         "How infra is made": "infra/README",
     },
     "The project": {
         "Contributing": "CONTRIBUTING",
         "Changes": "CHANGELOG",
-        "Against public code": "conformance/DIFFERENCES",
+        "Against public code": "tools/conformance/DIFFERENCES",
     },
 }
 
@@ -154,13 +155,13 @@ def contents() -> str:
 
 
 def errors(checks: str) -> dict[str, str]:
-    """Return file name and text of a page for each rule of CHECKS.md, and of their list."""
+    """Return file name and text of a page for each rule of all checks, and of their list."""
     out, listed, ids = (
         {},
         [
             "# Errors",
             "",
-            "A page for each error and finding; all of them on one: [CHECKS.md](../CHECKS.md).",
+            "A page for each error and finding; all of them [on one](../reference/checks.md).",
             "",
         ],
         [],
@@ -195,10 +196,17 @@ def assemble(pages: Path) -> None:
             target.write_text(render(text, dialect, lab), "utf-8")
     with open(pages / "README.md", "a", encoding="utf-8") as file:
         file.write(contents())
+    checks = main.pages()
     (pages / "errors").mkdir()
-    for name, text in errors((ROOT / "CHECKS.md").read_text("utf-8")).items():
+    for name, text in errors(checks).items():
         (pages / "errors" / name).write_text(text, "utf-8")
     (pages / "reference").mkdir()
+    for name, text in (
+        ("checks", checks),
+        ("coverage", coverage.markdown()),
+        ("releases", verdicts_page.markdown()),
+    ):
+        (pages / "reference" / f"{name}.md").write_text(text, "utf-8")
     for name, (about, parts) in REFERENCES.items():
         blocks = [f"```{{eval-rst}}\n.. {part}\n```\n" for part in parts]
         (pages / "reference" / f"{name}.md").write_text(

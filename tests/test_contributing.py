@@ -29,7 +29,7 @@ def copy(tmp_path):
             tmp_path / name,
             ignore=shutil.ignore_patterns("__pycache__", "results", "profiles"),
         )
-    for name in ("pyproject.toml", "COVERAGE.md", "README.md", "CONTRIBUTING.md"):
+    for name in ("pyproject.toml", "README.md", "CONTRIBUTING.md"):
         shutil.copy(ROOT / name, tmp_path)
     return tmp_path
 

@@ -143,7 +143,6 @@ PAGES = tuple(
     page
     for page in (
         ROOT / "README.md",
-        ROOT / "NEURON_PROFILE.md",
         *sorted(ROOT.glob("docs/*.md")),
         *sorted(ROOT.glob("labs/*/README.md")),
         *sorted(ROOT.glob("labs/*/solutions/answers.md")),
@@ -179,7 +178,7 @@ def test_the_commands_of_a_page(page: Path, tmp_path: Path):
     # answer keys lie below the lab whose commands they run, pages of docs below the repository
     home = page.parents[page.parent.name == "solutions" or page.parent == ROOT / "docs"]
     # what pages of the repository speak of
-    parts = ("labs", "searchers") if home == ROOT else ("",)
+    parts = ("labs", "tools") if home == ROOT else ("",)
     folder = tmp_path / home.name
     for part in parts:
         shutil.copytree(

@@ -28,7 +28,7 @@ PAGES = (
     "reference/nkisim.html",
     "errors/NKI-P01.html",
     "docs/grading.html",
-    "NEURON_PROFILE.html",
+    "docs/neuron-profile.html",
     "CONTRIBUTING.html",
 )
 

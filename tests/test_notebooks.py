@@ -12,28 +12,33 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
+NOTEBOOKS = sorted(ROOT.glob("labs/*/*.ipynb"))
 HERE = {
     "PYTHONPATH": f"{ROOT / 'shared'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
     "NKI_BANNER": "0",
 }
 
 
+def name_of(path: Path) -> str:
+    """Return the place of a notebook below labs/."""
+    return path.relative_to(ROOT / "labs").as_posix()
+
+
 def test_every_lab_has_a_notebook_in_each_dialect():
     written = [p for file in ("kernels", "kernels_nki") for p in ROOT.glob(f"labs/*/{file}.py")]
-    assert {p.stem for p in NOTEBOOKS} == {
-        p.parent.name + p.stem.removeprefix("kernels") for p in written
+    assert set(NOTEBOOKS) == {
+        p.with_name(p.name.replace("kernels", "tour")).with_suffix(".ipynb") for p in written
     }
 
 
 def test_the_notebooks_are_what_their_tours_say():
-    made = runpy.run_path(str(ROOT / "notebooks" / "make.py"))["all_notebooks"]()
-    assert made == {p.name: p.read_text("utf-8") for p in NOTEBOOKS}, (
-        "python notebooks/make.py writes them anew"
+    made = runpy.run_path(str(ROOT / "tools" / "notebooks.py"))["all_notebooks"]()
+    assert made == {name_of(p): p.read_text("utf-8") for p in NOTEBOOKS}, (
+        "python tools/notebooks.py writes them anew"
     )
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
 def test_a_notebook_speaks_one_dialect(path):
     code = "".join("".join(c["source"]) for c in json.loads(path.read_text("utf-8"))["cells"])
     assert ("import neuronxcc.nki" in code, "import nki\n" in code) == (
@@ -42,7 +47,7 @@ def test_a_notebook_speaks_one_dialect(path):
     assert "kernels_nki.py" not in code or path.stem.endswith("_nki")
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
 def test_a_notebook_is_committed_without_outputs(path):
     for cell in json.loads(path.read_text("utf-8"))["cells"]:
         assert not cell.get("outputs") and cell.get("execution_count") is None
@@ -95,7 +100,7 @@ def said(cell) -> str:
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
 def test_a_notebook_runs(path, executed):
     cells = executed(path)
     magic = [c for c in cells if c.source.startswith("%%nki")]
@@ -110,9 +115,9 @@ def test_a_notebook_runs(path, executed):
             assert "predicted, not measured" in said(cell), cell.source
 
 
-@pytest.mark.parametrize("name", ["vecadd", "vecadd_nki"])
+@pytest.mark.parametrize("name", ["tour", "tour_nki"])
 def test_the_tour_of_vecadd_shows_a_tile_a_finding_and_a_page(executed, name):
-    cells = executed(ROOT / "notebooks" / f"{name}.ipynb")
+    cells = executed(ROOT / "labs" / "vecadd" / f"{name}.ipynb")
     by_name = {
         name: said(c)
         for c in cells
@@ -127,10 +132,10 @@ def test_the_tour_of_vecadd_shows_a_tile_a_finding_and_a_page(executed, name):
 
 @pytest.mark.full
 def test_what_the_tours_compute_is_right(executed):
-    for name in ("ffnn", "ffnn_nki", "conv2d", "conv2d_nki"):
+    for name in ("ffnn/tour", "ffnn/tour_nki", "conv2d/tour", "conv2d/tour_nki"):
         errors = [
             float(said(c).split("(")[-1].rstrip(")"))
-            for c in executed(ROOT / "notebooks" / f"{name}.ipynb")
+            for c in executed(ROOT / "labs" / f"{name}.ipynb")
             if c.cell_type == "code" and c.source.rstrip().endswith(".max()")
         ]
         assert errors and max(errors) < 1e-3
@@ -155,6 +160,6 @@ def test_jupyterlab_itself_shows_the_tour(tmp_path):
     pytest.importorskip("selenium")
     from .jupyterlab_page import tour
 
-    text, complaints = tour(ROOT / "notebooks" / "vecadd.ipynb", tmp_path, HERE)
+    text, complaints = tour(ROOT / "labs" / "vecadd" / "tour.ipynb", tmp_path, HERE)
     assert "predicted, not measured" in text and "NKI-P01" in text
     assert complaints == []

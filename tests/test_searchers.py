@@ -43,7 +43,7 @@ def benchmark_nki(nki_func):
 
 
 def adapter(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "searchers" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / "searchers" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
@@ -132,7 +132,7 @@ def test_a_harness_of_autocomp_judges_and_times_a_kernel(tmp_path, factor, said)
 )
 def test_a_folder_that_is_no_checkout_is_a_sentence_and_2(tmp_path, name, flag):
     more = ["search"] if name.startswith("autocomp") else ["scripts/x.py"]
-    program = ROOT / "searchers" / f"{name}.py"
+    program = ROOT / "tools" / "searchers" / f"{name}.py"
     done = subprocess.run(
         [sys.executable, program, flag, tmp_path, *more], text=True, capture_output=True
     )
@@ -176,7 +176,8 @@ def nkibench(folder, read):
 
 
 def run_nkibench(checkout, *options):
-    command = [sys.executable, str(ROOT / "searchers" / "nkibench.py"), "--checkout", str(checkout)]
+    program = str(ROOT / "tools" / "searchers" / "nkibench.py")
+    command = [sys.executable, program, "--checkout", str(checkout)]
     return subprocess.run([*command, *options], capture_output=True, text=True)
 
 
@@ -212,7 +213,7 @@ def test_statements_of_nkibench_are_those_of_numpy_at_a_small_size():
 
 
 def test_the_throughput_of_serve_is_measured_in_its_small_mode():
-    program = str(ROOT / "benchmarks" / "serving.py")
+    program = str(ROOT / "tools" / "benchmarks" / "serving.py")
     done = subprocess.run(
         [sys.executable, program, "--candidates", "22", "--jobs", "1"],
         capture_output=True, text=True,
@@ -269,7 +270,7 @@ def sums(x):
     nisa.dma_copy(dst=out, src=total)
     return out
 """
-#: (kernel of searchers/tasks.py or of OWN, its arguments, causes whose rewrites apply)
+#: (kernel of tools/searchers/tasks.py or of OWN, its arguments, causes whose rewrites apply)
 REWRITTEN = {
     "rms_norm": (["128x1024:float32"], {"descriptors", "vector-squares", "repeated-loads"}),
     "product": (
@@ -285,12 +286,12 @@ def test_no_rewrite_leads_to_what_a_finding_warns_of_or_doubts(name, tmp_path, m
     """Each edit that advice leads to, at all lines of a kernel, as far as the result is right."""
     from nkisim.cli import requests
 
-    monkeypatch.syspath_prepend(ROOT / "searchers")
+    monkeypatch.syspath_prepend(ROOT / "tools" / "searchers")
     rewrites = adapter("rewrites")
     args, causes = REWRITTEN[name]
     file = tmp_path / "own.py"
     file.write_text(OWN)
-    file = ROOT / "searchers" / "tasks.py" if name == "rms_norm" else file
+    file = ROOT / "tools" / "searchers" / "tasks.py" if name == "rms_norm" else file
     source = file.read_text("utf-8")
 
     def evaluated(text):

@@ -1,4 +1,4 @@
-"""The commands of AWS_SETUP.md and AWS_TEARDOWN.md work as written, against the fake cloud."""
+"""The commands of AWS_SETUP.md and docs/aws-teardown.md work as written, against the fake cloud."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from conftest import INFRA, public_key
 from labcloud.client import LabCloud
 
 ROOT = INFRA.parent
-DOCUMENTS = ("AWS_SETUP.md", "AWS_TEARDOWN.md")
+DOCUMENTS = ("AWS_SETUP.md", "docs/aws-teardown.md")
 
 
 def blocks(name: str) -> list[str]:
@@ -28,7 +28,7 @@ def blocks(name: str) -> list[str]:
 
 
 def test_the_documents_mark_their_commands() -> None:
-    assert len(blocks("AWS_SETUP.md")) >= 4 and len(blocks("AWS_TEARDOWN.md")) >= 3
+    assert len(blocks("AWS_SETUP.md")) >= 4 and len(blocks("docs/aws-teardown.md")) >= 3
 
 
 def edit_as_a_lone_student(folder: Path, key: str) -> None:

@@ -84,7 +84,7 @@ def run(
     sources: Path, *options: str, results: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run the program as a maintainer does."""
-    path = os.pathsep.join([str(ROOT), str(ROOT / "shared")])
+    path = os.pathsep.join([str(ROOT / "tools"), str(ROOT / "shared")])
     more = ["--results", str(results or sources.parent / "last.json")]
     return subprocess.run(
         [sys.executable, "-m", "conformance", "--sources", str(sources), *more, *options],
@@ -162,7 +162,6 @@ def test_counts_are_by_commit(course):
 @pytest.fixture
 def accepted(tmp_path, monkeypatch):
     """Return a function that runs in this process with counts.json in `tmp_path`."""
-    monkeypatch.syspath_prepend(str(ROOT))
     from conformance import cli, counts
 
     monkeypatch.setattr(counts, "ACCEPTED", tmp_path / "counts.json")
@@ -313,8 +312,7 @@ def ended(tmp_path: Path, text: str, seconds: int) -> dict[str, str]:
     return {r.case: f"{r.outcome}: {r.reason}" for r in pool.Pool(1).run_one(job).results}
 
 
-def test_what_was_finished_before_a_crash_counts(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
+def test_what_was_finished_before_a_crash_counts(tmp_path):
     assert ended(
         tmp_path,
         """
@@ -360,9 +358,8 @@ def test_whose_own_mistake_it_is():
 """
 
 
-def test_a_result_that_was_cut_off_is_a_failure_of_that_case_alone(tmp_path, monkeypatch):
+def test_a_result_that_was_cut_off_is_a_failure_of_that_case_alone(tmp_path):
     """A child that was ended while it wrote, or a full disk, must not end the run of all."""
-    monkeypatch.syspath_prepend(str(ROOT))
     from conformance import layouts, pool, suites
 
     suite = suites.Suite("some", "", "trn2", (suites.Part("tests", ("test_*.py",)),), ("an/owner",))
@@ -379,8 +376,7 @@ def test_a_result_that_was_cut_off_is_a_failure_of_that_case_alone(tmp_path, mon
 
 
 @pytest.mark.full
-def test_a_sample_of_each_function_is_counted_by_functions(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
+def test_a_sample_of_each_function_is_counted_by_functions(tmp_path):
     from conformance import counts, layouts, pool, suites
 
     part = suites.Part("tests", ("test_*.py",), sample=3, each=2)
@@ -404,10 +400,7 @@ def test_a_sample_of_each_function_is_counted_by_functions(tmp_path, monkeypatch
     assert (whole.detail["sample"], whole.detail["each"]) == (0, 2)
 
 
-def test_a_smaller_sample_is_one_of_the_suites_that_have_samples_and_is_counted_apart(
-    tmp_path, monkeypatch
-):
-    monkeypatch.syspath_prepend(str(ROOT))
+def test_a_smaller_sample_is_one_of_the_suites_that_have_samples_and_is_counted_apart(tmp_path):
     from conformance import cli, layouts, suites
 
     sampled = suites.Part("tests", ("test_*.py",), sample=3, each=2)
@@ -426,8 +419,7 @@ def test_a_smaller_sample_is_one_of_the_suites_that_have_samples_and_is_counted_
         cli._parse([*given, "--sample", "1", "--full"])
 
 
-def test_what_does_not_end_is_stopped(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
+def test_what_does_not_end_is_stopped(tmp_path):
     assert ended(tmp_path, "import time; time.sleep(600)", 1) == {
         "test_it.py": "failed: not finished in 1 s"
     }

@@ -341,14 +341,14 @@ def test_a_server_answers_garbage_and_a_second_one_does_not_start(tmp_path, capf
 
 @pytest.mark.full
 def test_many_at_once_and_a_kill_lose_nothing(tmp_path):
-    """The load of benchmarks/live_server.py, with a class of twelve."""
+    """The load of tools/benchmarks/live_server.py, with a class of twelve."""
     import subprocess
     import sys
 
     done = subprocess.run(
         [
             sys.executable,
-            str(ROOT / "benchmarks" / "live_server.py"),
+            str(ROOT / "tools" / "benchmarks" / "live_server.py"),
             "--students",
             "12",
             "--seconds",

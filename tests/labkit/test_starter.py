@@ -204,8 +204,7 @@ def links(page: Path) -> list[tuple[Path, str]]:
         if not re.match(r"\w+:", target)
     ]
     return [(page.parent / name if name else page, anchor) for name, _, anchor in found] + [
-        (next(p for p in page.parents if (p / "starter.json").is_file()) / name, "")
-        for name in re.findall(r"notebooks/\w+\.ipynb", text)
+        (page.parent / name, "") for name in re.findall(r"[\w/]*\btour\w*\.ipynb", text)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Our kernels against the floor of their problem (benchmarks/kernels_vs_floor.py), and its page."""
+"""Our kernels against their floor (tools/benchmarks/kernels_vs_floor.py), and its page."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ QUICK = (
 
 
 def program(name):
-    """Return a program of benchmarks/ as a module."""
-    sys.path.insert(0, str(ROOT / "benchmarks"))
+    """Return a program of tools/benchmarks/ as a module."""
+    sys.path.insert(0, str(ROOT / "tools" / "benchmarks"))
     try:
         return importlib.import_module(name)
     finally:
@@ -58,7 +58,7 @@ def test_no_kernel_is_below_its_floor_and_the_page_says_what_is_predicted_today(
             if not dialect:
                 shown = float(page[case.name][4].replace(",", ""))
                 assert row.ours == pytest.approx(shown, rel=0.1), (
-                    "python benchmarks/kernels_vs_floor.py --write writes the page anew"
+                    "python tools/benchmarks/kernels_vs_floor.py --write writes the page anew"
                 )
 
 
@@ -82,7 +82,7 @@ def test_a_floor_is_the_longest_of_its_chains(benchmark):
 def test_a_public_solution_counts_if_it_is_right_and_can_do_the_shape(
     benchmark, tmp_path, monkeypatch
 ):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))  # for the processes as well
+    monkeypatch.syspath_prepend(str(ROOT / "tools" / "benchmarks"))  # for the processes as well
     solutions = program("public_solutions")
     ours = (ROOT / "labs" / "vecadd" / "kernels.py").read_text("utf-8")
     stores = "value=turned[:, c])"

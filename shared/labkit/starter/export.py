@@ -125,9 +125,9 @@ def export(
                 secret += [(f"{r.file}:{r.line}", r.lines) for r in found]
             given.append(text)
             files[f"labs/{name}/{file}"] = text.encode()
-        tour = root / "notebooks" / tour_of(name, dialect)
+        tour = root / "labs" / name / tour_of(dialect)
         if tour.is_file():
-            files[f"notebooks/{tour.name}"] = tour.read_bytes()
+            files[f"labs/{name}/{tour.name}"] = tour.read_bytes()
             tours[name] = code_of(tour)
         editable += [
             f"labs/{name}/{file}"
@@ -157,7 +157,7 @@ def export(
         for name, value in (
             ("{version}", version),
             ("{kernels}", KERNELS[dialect]),
-            ("{tour}", tour_of((labs or names)[0], dialect)),
+            ("{tour}", f"labs/{(labs or names)[0]}/{tour_of(dialect)}"),
         ):
             text = text.replace(name, value)
         files[target] = text.encode()
@@ -201,9 +201,9 @@ def code_of(notebook: Path) -> str:
     return "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
 
 
-def tour_of(lab: str, dialect: str) -> str:
+def tour_of(dialect: str) -> str:
     """Return the name of the notebook that goes with the kernels of a lab."""
-    return KERNELS[dialect].replace("kernels", lab).replace(".py", ".ipynb")
+    return KERNELS[dialect].replace("kernels", "tour").replace(".py", ".ipynb")
 
 
 def classroom(labs: Sequence[str], version: str = "0") -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 
-from ..dialect import DIALECTS, KERNELS, PACKAGE
+from ..dialect import DIALECTS, PACKAGE
 from ..spec import SpecError
 
 BOTH = "both"
@@ -29,7 +29,7 @@ def render(text: str, dialect: str, page: str = "the page") -> str:
     """Return a Markdown page for readers of one dialect.
 
     Parts for the other dialect and for readers of both are left out. Names of files are those of
-    the dialect: `kernels.py` and `LAB.ipynb` stand for it in what both have in common, and
+    the dialect: `kernels.py` and `tour.ipynb` stand for it in what both have in common, and
     `--dialect` goes, since a course's repository says which dialect is meant. The machine of the
     examples, my-trn1, is my-trn2 for `import nki`.
     Raises SpecError for markers that are nested, unclosed, stray, within a block of code or before
@@ -83,9 +83,8 @@ def _named(text: str, dialect: str) -> str:
     text = re.sub(r" --dialect (beta1|nki)\b", "", text)
     if dialect == "beta1":
         return text
-    text = re.sub(r"(?<!\w)kernels\.py\b", KERNELS[dialect], text)
-    text = text.replace("my-trn1", "my-trn2")  # NKI 0.3 and later are for trn2 and later
-    return re.sub(r"(notebooks/[a-z0-9]+)\.ipynb", r"\1_nki.ipynb", text)
+    text = re.sub(r"(?<!\w)(kernels|tour)\.(py|ipynb)\b", r"\1_nki.\2", text)
+    return text.replace("my-trn1", "my-trn2")  # NKI 0.3 and later are for trn2 and later
 
 
 def words_of_the_other(dialect: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""COVERAGE.md: every public name of the SDK's `neuronxcc.nki`, and what the simulator makes of it.
+"""Every public name of the SDK's `neuronxcc.nki`, and what the simulator makes of it.
 
 The names are those of language/beta1/names.py. What a function lowers to is not written down
 anywhere: it is called in a kernel, and the trace tells.
@@ -7,7 +7,6 @@ anywhere: it is called in a kernel, and the trace tells.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -149,7 +148,7 @@ def lowering(symbol: str) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def markdown() -> str:
-    """Return the text of COVERAGE.md."""
+    """Return the page of what is modelled."""
     counts = {MODELLED: 0, TAKEN: 0, MISSING: 0}
     parts: list[str] = []
     for module, title in TITLES.items():
@@ -181,7 +180,7 @@ def markdown() -> str:
     total = sum(counts.values())
     head = [
         "# What nkisim models\n",
-        "Written by `python -m nkisim coverage --write`; a test keeps it up to date.\n",
+        "Printed by `python -m nkisim coverage`.\n",
         f"Of the {total} public names of NKI beta 1 (Neuron SDK 2.26) "
         + ", ".join(f"{n} are {what}" for what, n in counts.items())
         + ".",
@@ -221,13 +220,6 @@ def parser() -> document.Parser:
     """Return the parser of the command."""
     parser = document.Parser("coverage", description=command.__doc__)
     parser.add_argument(
-        "--write",
-        metavar="FILE",
-        nargs="?",
-        const="",
-        help=f"write it to a file (COVERAGE.md, {verdicts_page.PAGE}) instead",
-    )
-    parser.add_argument(
         "--releases",
         action="store_true",
         help="what does not build, by release of the package nki, instead",
@@ -246,11 +238,5 @@ def command(argv: list[str]) -> int:
     if options.json:
         document.print_json(document.document("coverage", 0, rows=declared()))
         return 0
-    text = verdicts_page.markdown() if options.releases else markdown()
-    if options.write is None:
-        print(text, end="")
-        return 0
-    file = options.write or (verdicts_page.PAGE if options.releases else "COVERAGE.md")
-    Path(file).write_text(text, encoding="utf-8")
-    print(f"wrote {file}")
+    print(verdicts_page.markdown() if options.releases else markdown(), end="")
     return 0

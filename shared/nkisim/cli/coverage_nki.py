@@ -1,4 +1,4 @@
-"""The part of COVERAGE.md about `nki`, the dialect of today: its public names at release 0.7."""
+"""What is modelled of `nki`, the dialect of today: its public names at release 0.7."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from nkisim import __version__
@@ -200,13 +199,7 @@ def explain_parser() -> document.Parser:
         "of NKI (nc_matmul): its call and what it does; any other word: the rules about it; "
         "without it: the list of rules",
     )
-    parser.add_argument(
-        "--write",
-        metavar="FILE",
-        nargs="?",
-        const="CHECKS.md",
-        help="write the pages of all rules to a file (CHECKS.md)",
-    )
+    parser.add_argument("--all", action="store_true", help="the pages of all rules, as Markdown")
     document.add_json(parser)
     return parser
 
@@ -221,12 +214,11 @@ def explain(argv: list[str]) -> int:
 
 def _explained(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     rules = all_rules()
-    if options.write:
-        Path(options.write).write_text(pages(), encoding="utf-8")
-        print(f"wrote {options.write}")
-        return 0, {"wrote": options.write}
-    if not options.id:
-        _list(sorted(rules), rules)
+    if options.all or not options.id:
+        if options.all:
+            print(pages(), end="")
+        else:
+            _list(sorted(rules), rules)
         return 0, {"rules": [{"id": id, "title": rules[id].title} for id in sorted(rules)]}
     named = [page for word in options.id for page in _pages_of(word, rules)]
     unknown = [word for word in options.id if not _pages_of(word, rules)]
@@ -367,14 +359,14 @@ def all_rules() -> dict[str, Any]:
 
 
 def pages() -> str:
-    """Return CHECKS.md: the pages of all rules, by what they are about."""
+    """Return the pages of all rules as one, by what they are about."""
     rules = all_rules()
     lines = [
         "# What the simulator checks",
         "",
         "Each error and finding has an id; `python -m nkisim explain ID` prints its page, and",
-        "`python -m nkisim check script.py` reports on all kernels of a script. Written by",
-        "`python -m nkisim explain --write`; a test keeps it up to date.",
+        "`python -m nkisim check script.py` reports on all kernels of a script. Printed by",
+        "`python -m nkisim explain --all`.",
         "",
     ]
     for letter, subject in SUBJECTS.items():

@@ -1,4 +1,4 @@
-"""docs/release-verdicts.md: what compilers of NKI refuse, by release, and who says so."""
+"""What does not build: what compilers of NKI refuse, by release, and who says so."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from ..language.nki.refusals import VERDICTS
 from ..language.nki.sentences import SENTENCES, Sentence, counts
 from ..lint.constructs import CONSTRUCTS, NKI
 
-PAGE = "docs/release-verdicts.md"
-
 _HEAD = """# What does not build, by release
 
-Written by `python -m nkisim coverage --releases --write`; a test keeps it up to date.
+Printed by `python -m nkisim coverage --releases`.
 
 AWS's simulator of the package `nki` runs forms that its compiler refuses. Here what the compiler
 is known to refuse is an **error**, in testers, `run`, `check`, `profile`, `simulate` and grading.
 `NKI_LANGUAGE=teach` makes a warning of it and goes on; `NKI_LANGUAGE_VERSION` names the release
-that is asked about ([environment](environment.md)). Kernels of `neuronxcc.nki` are not concerned:
-its compiler makes other instructions of a division, and repeats columns.
+that is asked about ([environment](../docs/environment.md)). Kernels of `neuronxcc.nki` are not
+concerned: its compiler makes other instructions of a division, and repeats columns.
 
 How a verdict is known stands in each row: *documented* (release notes, API reference), *met in
 builds* (a compiler said it), *met in builds of one team* (which makes a note or a warning, no
@@ -32,8 +30,9 @@ error), *ran on a chip*, *read in the open compiler* (leanprover/KLR, the front 
 _PYTHON = """
 ## Python of kernels
 
-What becomes of a construct of Python, by release: [limits of the language](language-limits.md) says
-what the words mean. What no row names is taken by all releases.
+What becomes of a construct of Python, by release:
+[limits of the language](../docs/language-limits.md) says what the words mean. What no row names is
+taken by all releases.
 
 | limit | verdicts | source | rule |
 |---|---|---|---|"""

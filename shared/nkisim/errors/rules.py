@@ -479,14 +479,14 @@ NKI-T03 | - | A kernel of another course
 The kernel is written in another dialect than the course that is chosen. AWS runs kernels of neuronxcc.nki with Neuron SDKs up to 2.29, and kernels of import nki from NKI 0.3 on Trainium 2 and 3 only, so no machine of that course runs it.
 Try: the other course, --target to choose the generation for one command, or --course none (NKI_COURSE=none) to simulate it all the same.
 NKI-G00 | - | How strictly the language is held
-NKI_LANGUAGE says what is done about what a compiler of NKI refuses: refuse (the default) makes an error of forms of calls that the compiler is known to refuse in the release and on the generation that are asked about (docs/release-verdicts.md lists them) and reports constructs of Python that it refuses; teach reports both and goes on; strict makes an error of all warnings of this kind; off says nothing. NKI_LANGUAGE_VERSION says which release of NKI is asked about, 0.1 to 0.7: the newest unless told otherwise. NKI_COMPILER_FRONTEND=custom, a variable of AWS's, keeps what specialized kernels before 0.7, a compiler that reads a subset of Python: loops over nl.dynamic_range and `while register:` are there, scalars are not. With tracer, the default of 0.7, Python runs the kernel once. `python -m nkisim lint FILE` reports on a file without running it.
+NKI_LANGUAGE says what is done about what a compiler of NKI refuses: refuse (the default) makes an error of forms of calls that the compiler is known to refuse in the release and on the generation that are asked about (`python -m nkisim coverage --releases` lists them) and reports constructs of Python that it refuses; teach reports both and goes on; strict makes an error of all warnings of this kind; off says nothing. NKI_LANGUAGE_VERSION says which release of NKI is asked about, 0.1 to 0.7: the newest unless told otherwise. NKI_COMPILER_FRONTEND=custom, a variable of AWS's, keeps what specialized kernels before 0.7, a compiler that reads a subset of Python: loops over nl.dynamic_range and `while register:` are there, scalars are not. With tracer, the default of 0.7, Python runs the kernel once. `python -m nkisim lint FILE` reports on a file without running it.
 Try: NKI_LANGUAGE=strict python script.py.
 NKI-X01 | - | A call that could not be understood
 The call has the wrong number, names or types of arguments. Beta 1 of NKI ignores unknown keywords, so a misspelt one shows as a missing one.
 Try: compare the call with the signature in the error.
 NKI-X02 | - | Not modelled
-The SDK can do this, the simulator cannot (yet). COVERAGE.md lists what is modelled.
-Try: write it with what COVERAGE.md lists.
+The SDK can do this, the simulator cannot (yet). `python -m nkisim coverage` lists what is modelled.
+Try: write it with what is modelled.
 NKI-X03 | - | Findings that were looked at
 A comment `# nkisim: ignore[NKI-L05] reason` on a line that a finding names turns that finding off there. The reason is for the next person who reads the kernel, so it is not optional. It is for the author: the grader turns nothing off.
 """

@@ -109,7 +109,7 @@ class Operand:
     copied: bool = False
 
     def __str__(self) -> str:
-        """Return what it is, in a few words, for COVERAGE.md."""
+        """Return what it is, in a few words, for `nkisim coverage`."""
         what = {TILE: "tile", VECTOR: "(P, 1)", ACCESS: "access", OFFSET: "tile at an offset"}
         words = [what[self.takes]] + (["or number"] if self.numbers is True else [])
         words += [f"like {self.like}"] if self.like and self.takes is TILE else []

@@ -1,7 +1,7 @@
 """Can the model tell which of two kernels is faster? As often as it was right of published ones.
 
 data/order.json is the curve: of pairs of measured kernels whose predictions differ by at least so
-much, how many were ordered rightly (`python benchmarks/when_to_trust.py --write`).
+much, how many were ordered rightly (`python tools/benchmarks/when_to_trust.py --write`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import neuronxcc.nki as beta1
 import neuronxcc.nki.isa as beta1_isa
 import neuronxcc.nki.language as beta1_language
@@ -22,7 +20,6 @@ from nkisim.language.nki.refusals import TABLE, VERDICTS
 from nkisim.language.nki.sentences import BREAKING, KNOWN, SENTENCES
 from nkisim.simulation import launch
 
-ROOT = Path(__file__).resolve().parents[3]
 X = np.linspace(0.5, 2, 128 * 64, dtype=np.float32).reshape(128, 64)
 IDS = {row.id for row in VERDICTS}
 
@@ -341,5 +338,6 @@ def test_what_documents_refuse_is_refused(id):
     assert outcome(line) == [(id, "error")]
 
 
-def test_the_page_is_up_to_date():
-    assert (ROOT / verdicts_page.PAGE).read_text(encoding="utf-8") == verdicts_page.markdown()
+def test_every_form_is_on_the_page():
+    text = verdicts_page.markdown()
+    assert [row.form for row in VERDICTS if f"| `{row.form}` |" not in text] == []

@@ -117,7 +117,7 @@ def test_a_model_that_replays_edits_mends_the_kernel(desk):
 )  # fmt: skip
 def test_the_kernels_of_the_loop_are_right_after_their_first_fix(name, verdict, args, reference):
     root = Path(__file__).parents[3]
-    tasks = root / "searchers" / "tasks.py"
+    tasks = root / "tools" / "searchers" / "tasks.py"
     reference = f"{root / 'labs'}/{reference}" if "/" in reference else f"{tasks}:{reference}"
     task = {
         "kernel": f"{tasks}:{name}", "source": tasks.read_text("utf-8"), "args": args,

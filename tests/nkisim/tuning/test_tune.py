@@ -166,7 +166,7 @@ def test_another_kernel_must_differ_by_more_than_a_variant_does():
 
 
 def test_the_curve_is_that_of_the_published_measurements():
-    trust = load_module(ROOT / "benchmarks" / "when_to_trust.py", "when_to_trust")
+    trust = load_module(ROOT / "tools" / "benchmarks" / "when_to_trust.py", "when_to_trust")
     every = list(trust.pairs())
     written = json.loads((DATA / "order.json").read_text("utf-8"))
     for kind, variants in (("variants", True), ("others", False)):

@@ -37,7 +37,7 @@ def missing(module: str, name: str, names: dict[str, Any]) -> AttributeError:
         more = f": {known[name]}" if known[name] else ""
         return AttributeError(
             f"{module}.{name} exists in NKI but is not modelled by nkisim{more}. "
-            "COVERAGE.md lists what is."
+            "`python -m nkisim coverage` lists what is."
         )
     public = names["__all__"] if module in ("nki", "nt") else offered(NAMES[module], names)
     text = (
