@@ -127,6 +127,7 @@ CONTENTS = {
     },
     "The project": {
         "Contributing": "CONTRIBUTING",
+        "Add a lab, an instruction": "docs/extending",
         "Changes": "CHANGELOG",
         "Against public code": "tools/conformance/DIFFERENCES",
     },

@@ -1,4 +1,4 @@
-"""The worked examples of CONTRIBUTING.md: each diff applies, and does what the page promises."""
+"""The worked examples of docs/extending.md: each diff applies, and does what the page promises."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from .test_docs import ROOT, commands, run
+from .test_docs import EXTENDING, ROOT, commands, run
 
-PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PAGE = EXTENDING.read_text(encoding="utf-8")
 EXAMPLES = {
     title: text
     for title, text in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from .test_docs import OF_INFRA, readers_environment
+from .test_docs import EXTENDING, OF_INFRA, readers_environment
 from .test_docs import PAGES as RUN
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -114,7 +114,7 @@ def test_each_block_is_of_a_kind_and_says_if_it_needs_aws(page):
     for info, text in blocks(page):
         assert info in COMMANDS or not info.startswith(OTHER_NAMES), f"{info!r}: {text[:80]}"
         if info == "console":
-            assert page in (*RUN, OF_INFRA, ROOT / "CONTRIBUTING.md", ROOT / "AWS_SETUP.md"), (
+            assert page in (*RUN, OF_INFRA, EXTENDING, ROOT / "AWS_SETUP.md"), (
                 "no test runs these blocks"
             )  # infra/tests/test_days.py: the last one
         if info.startswith("sh"):

@@ -1,4 +1,4 @@
-"""The example "Add a role" of CONTRIBUTING.md: its diff applies, and does what it promises."""
+"""The example "Add a role" of docs/extending.md: its diff applies, and does what it promises."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from conftest import INFRA
 
-PAGE = (INFRA.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PAGE = (INFRA.parent / "docs/extending.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.full
