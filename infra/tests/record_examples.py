@@ -1,6 +1,6 @@
-"""Record an example in infra/transcripts again: `python record_examples.py labcloud|ministack`.
+"""Record what a cloud answers during a class's life: `record_examples.py labcloud|ministack FILE`.
 
-The labcloud one takes seconds; the other needs ministack (infra/requirements-tools.txt).
+For labcloud that takes seconds; the other needs ministack (infra/requirements-tools.txt).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from classroom.aws import rate_limit
 from classroom.cli import commands
 from classroom.cli.recording import recording
-from conftest import INFRA, START, ClassFolder
+from conftest import START, ClassFolder
 from labcloud.client import LabCloud
 from secondcloud.cloud import SecondCloud
 
@@ -39,10 +39,8 @@ def life(folder: ClassFolder, file: Path, cloud: Any) -> None:
             cloud.post("advance", seconds=60)
 
 
-def main(which: str) -> None:
-    """Record one of them."""
-    file = INFRA / f"transcripts/{which}.jsonl"
-    file.unlink(missing_ok=True)
+def main(which: str, file: Path) -> None:
+    """Record one of them to a new file."""
     with tempfile.TemporaryDirectory() as place:
         folder = ClassFolder(Path(place))
         folder.write(["alice"], regions=["us-east-2"])
@@ -62,4 +60,4 @@ def main(which: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], Path(sys.argv[2]).resolve())

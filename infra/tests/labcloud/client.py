@@ -21,10 +21,12 @@ CREDENTIALS = {
 class LabCloud:
     """Hold one running fake cloud; use as a context manager."""
 
-    def __init__(self, at: str | None = None, account: str = "") -> None:
+    def __init__(self, at: str | None = None, account: str = "", ticks: bool = True) -> None:
         environ = {**os.environ, "PYTHONPATH": str(TESTS), "PYTHONDONTWRITEBYTECODE": "1"}
         if account:
             environ["LABCLOUD_ACCOUNT"] = account
+        if not ticks:  # time passes by `advance` and `until` alone
+            environ["LABCLOUD_STILL"] = "1"
         self.process = subprocess.Popen(
             [sys.executable, "-m", "labcloud", "0", *([at] if at else [])],
             env=environ,

@@ -362,7 +362,7 @@ def serve(port: int, at: str | None) -> None:
     """Serve on loopback until killed; print the port."""
     gaps.install()
     cache_lookups()
-    WORLD.start_clock(at)
+    WORLD.start_clock(at, ticks="LABCLOUD_STILL" not in os.environ)
     server = make_server("127.0.0.1", port, App(), threaded=True, request_handler=Quiet)
     print(server.port, flush=True)
     server.serve_forever()

@@ -105,11 +105,11 @@ class World:
     lock: Any = field(default_factory=threading.RLock)
     frozen: Any = None
 
-    def start_clock(self, at: str | None) -> None:
-        """Freeze time at `at` (ISO) and let it tick from there."""
+    def start_clock(self, at: str | None, ticks: bool = True) -> None:
+        """Freeze time at `at` (ISO), and let it tick from there unless `ticks` is False."""
         self.frozen = freeze_time(
             at or dt.datetime.now(dt.timezone.utc).replace(tzinfo=None),
-            tick=True,
+            tick=ticks,
             ignore=["werkzeug", "threading", "queue", "selectors", "socketserver", "asyncio"],
         ).start()
 
