@@ -47,7 +47,7 @@ def test_names_can_be_copied(lab, width):
     """Every name of a case stands whole in a line, at the width of any terminal."""
     cases = load_lab(LABS / lab).cases
     some = [("lab", outcome(c.name)) for c in cases]
-    for table in (case_table(load_lab(LABS / lab)), summary_table(some)):
+    for table in (case_table(load_lab(LABS / lab), "trn1"), summary_table(some)):
         text = shown(show_table, table, width=width)
         assert [
             c.name for c in cases if not re.search(rf"^{re.escape(c.name)}( |$)", text, re.M)
