@@ -231,6 +231,8 @@ def sliced(dim: int) -> tuple[str, str, str] | None:
 
 def part(text: str, shape: Sequence[int], wanted: Sequence[int]) -> str:
     """Return the text of that part of a tensor which has the shape `wanted`."""
+    if text.isidentifier() and len(shape) > 1 and tuple(shape[:-1]) == tuple(wanted):
+        return f"{text}[{':, ' * len(wanted)}0]"
     if (
         not text.isidentifier()
         or len(shape) != len(wanted)
