@@ -278,8 +278,11 @@ def show_stats(console: Console, outcome: Outcome) -> None:
     )
     table.add_column()
     table.add_column(justify="right")
-    for name, value in (outcome.latency or {}).items():
-        table.add_row(f"latency {name}, {outcome.latency_kind}", f"{value:,.1f} us")
+    latency = outcome.latency or {}
+    if outcome.latency_kind == "predicted":  # one number: a model has no percentiles
+        latency = {"": next(iter(latency.values()))} if latency else {}
+    for name, value in latency.items():
+        table.add_row(f"latency {name}".strip() + f", {outcome.latency_kind}", f"{value:,.1f} us")
     if outcome.stats:
         for name, count in sorted(outcome.stats["instructions"].items()):
             table.add_row(f"instructions: {name}", f"{count:,}")

@@ -22,6 +22,7 @@ from labkit.show import (
     show_check,
     show_failures,
     show_printed,
+    show_stats,
     show_steps,
     show_table,
     summary_table,
@@ -54,6 +55,15 @@ def test_names_can_be_copied(lab, width):
         ] == []
         if width >= 80:
             assert max(map(len, text.splitlines())) <= width
+
+
+@pytest.mark.parametrize(
+    "kind, named", [("predicted", [""]), ("measured", ["p50", "p99"])], ids=lambda v: str(v)
+)
+def test_a_predicted_time_has_no_percentiles(kind, named):
+    ran = outcome(latency={"p50": 7.0, "p99": 7.0}, latency_kind=kind)
+    said = re.findall(rf"latency ?(\w*), {kind} +7.0 us", shown(show_stats, ran))
+    assert said == named
 
 
 def test_what_passing_kernels_print_is_shown():
