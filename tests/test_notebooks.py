@@ -45,6 +45,7 @@ def test_a_notebook_speaks_one_dialect(path):
         (False, True) if path.stem.endswith("_nki") else (True, False)
     )
     assert "kernels_nki.py" not in code or path.stem.endswith("_nki")
+    assert ("trn1" if path.stem.endswith("_nki") else "trn2") not in code
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)

@@ -3,7 +3,8 @@
 A tour is Markdown, `tour.md` of a lab. A block of Python is a code cell, what stands between two of
 them a cell of text. The words behind "python" say for which dialect a cell is (`older`:
 neuronxcc.nki, `newer`: import nki; without either: both) and give it tags (`raises-exception`: it
-ends in an error on purpose). `import IMPORT` and `KERNELS` stand for what the dialect calls them.
+ends in an error on purpose). `import IMPORT`, `KERNELS` and `TARGET` stand for what the dialect
+calls them.
 """
 
 from __future__ import annotations
@@ -14,18 +15,21 @@ from pathlib import Path
 from typing import Any
 
 LABS = Path(__file__).resolve().parents[1] / "labs"
-#: dialect -> what the name of the notebook ends in, its imports, and the file of a lab's kernels
+#: dialect -> what the name of the notebook ends in, its imports, the file of a lab's kernels, and
+#: the chip that its course is on
 DIALECTS = {
     "older": (
         "",
         "import neuronxcc.nki as nki\nimport neuronxcc.nki.isa as nisa\n"
         "import neuronxcc.nki.language as nl",
         "kernels.py",
+        "trn1",
     ),
     "newer": (
         "_nki",
         "import nki\nimport nki.isa as nisa\nimport nki.language as nl",
         "kernels_nki.py",
+        "trn2",
     ),
 }
 CELL = re.compile(r"^```python([^\n]*)\n(.*?)^```\n", re.M | re.S)
@@ -49,10 +53,11 @@ def cells(tour: str, dialect: str) -> list[tuple[list[str], str, str]]:
 
 def notebook(name: str, tour: str, dialect: str) -> dict[str, Any]:
     """Return the notebook of a tour in a dialect, without outputs (format 4.5)."""
-    _, imports, kernels = DIALECTS[dialect]
+    _, imports, kernels, target = DIALECTS[dialect]
     out = []
     for number, (words, kind, text) in enumerate(cells(tour, dialect)):
-        text = text.replace("import IMPORT", imports).replace("KERNELS", kernels)
+        text = text.replace("import IMPORT", imports)
+        text = text.replace("KERNELS", kernels).replace("TARGET", target)
         tags = [word for word in words if word not in DIALECTS]
         cell: dict[str, Any] = {
             "cell_type": kind,

@@ -516,7 +516,7 @@ def run_tester(lab: Lab, cases: Sequence[Case], args: argparse.Namespace) -> int
     console = terminal()
     lab = in_dialect_of(lab, args)
     if args.list:
-        show_table(console, case_table(lab))
+        show_table(console, case_table(lab, args.target))
         return 0
     runs = [(case, args.target) for case in cases if lab.runs(case, args.target)]
     if not runs:

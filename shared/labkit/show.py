@@ -278,8 +278,11 @@ def show_stats(console: Console, outcome: Outcome) -> None:
     )
     table.add_column()
     table.add_column(justify="right")
-    for name, value in (outcome.latency or {}).items():
-        table.add_row(f"latency {name}, {outcome.latency_kind}", f"{value:,.1f} us")
+    latency = outcome.latency or {}
+    if outcome.latency_kind == "predicted":  # one number: a model has no percentiles
+        latency = {"": next(iter(latency.values()))} if latency else {}
+    for name, value in latency.items():
+        table.add_row(f"latency {name}".strip() + f", {outcome.latency_kind}", f"{value:,.1f} us")
     if outcome.stats:
         for name, count in sorted(outcome.stats["instructions"].items()):
             table.add_row(f"instructions: {name}", f"{count:,}")
@@ -378,8 +381,8 @@ def step_state(outcomes: Sequence[Outcome], speed: bool = False) -> str:
     return "not started" if all(o.unwritten for o in wrong) else "failing"
 
 
-def case_table(lab: Lab) -> Table:
-    """Return what every case asks: shapes, tolerance and thresholds."""
+def case_table(lab: Lab, target: str) -> Table:
+    """Return what every case asks: shapes, tolerance, and thresholds of a generation."""
     table = Table(title=f"Cases of {lab.name}", title_justify="left", box=None, pad_edge=False)
     for name in ("case", "inputs", "summed", "rtol", "atol / rms", "at most", "fleets"):
         table.add_column(name, overflow="fold", no_wrap=name == "atol / rms")
@@ -387,7 +390,10 @@ def case_table(lab: Lab) -> Table:
         dtype = dtype_of(case.dtype_of_output())
         limit = tolerance(dtype, case.accumulate, np.ones(1), case.roundings, case.functions)
         limits = [
-            f"{target} {us:g} us p{case.percentile}" for target, us in case.threshold_us.items()
+            f"{target} {us:g} us p{case.percentile}{word}"
+            for found, word in ((case.threshold_us, ""), (case.relaxed_us, " for a part"))
+            for us in [found.get(target)]
+            if us
         ]
         limits += [f"{case.most_transfers:,} DMAs"] * bool(case.most_transfers)
         table.add_row(

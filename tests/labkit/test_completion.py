@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import nkisim
-from labkit.commands import COMMANDS
+from labkit.commands import COMMANDS, NKISIMS
 from labkit.completion import completion, program
 
 #: what is typed -> the words that complete its last one
@@ -24,6 +26,51 @@ TYPED = {
     "labkit leaderboard live --ros": ["--roster"],
     "labkit submit ker": ["kernels.py"],
 }
+
+
+COURSE = {"--target", "--course", "--dialect", "--level"}
+RUN = COURSE | {"--results", "--host", "--timeout"}
+SAME = RUN | {"--json", "--lab"}
+#: every command, with the options that are the same everywhere
+TAKES = {
+    "simulate": RUN | {"--json"},
+    **dict.fromkeys(("benchmark", "profile"), RUN),
+    "progress": {"--target"},
+    "submit": {"--dialect", "--results"},
+    "remote": {"--results", "--host"},
+    "history": {"--target", "--results"},
+    "verify_sim": {"--target", "--host"},
+    "starter": {"--course", "--dialect", "--lab"},
+    "grade": {"--dialect", "--host", "--lab"},  # a host of repositories
+    "gradescope": {"--dialect", "--lab"},
+    "autograde": {"--lab"},
+    "leaderboard": {"--dialect", "--lab"},  # of `live`
+    **dict.fromkeys(("update", "neuron", "completion", *NKISIMS), set()),
+}
+
+
+def flags_of(parser: argparse.ArgumentParser) -> set[str]:
+    """Return the options of a command, and of those that it has."""
+    mine = {option for action in parser._actions for option in action.option_strings}
+    below = [a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    return mine.union(*(flags_of(one) for choices in below for one in choices.values()))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options_are_the_same_everywhere(name):
+    assert flags_of(program().parsers[name]) & SAME == TAKES[name]
+
+
+def test_the_page_has_each_command_and_whether_it_answers_in_json():
+    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text("utf-8")
+    table = page.partition("## Commands of labkit")[2]
+    rows = [
+        [c.strip() for c in line.split("|")[1:-1]] for line in table.splitlines() if "`" in line
+    ]
+    rows = [row for row in rows if len(row) == 5 and row[0] != "command"]
+    assert {row[0].strip("`"): row[1] for row in rows} == {n: t for n, (_, t) in COMMANDS.items()}
+    answers = {row[0].strip("`") for row in rows if row[3] != "no"}
+    assert answers == {n for n, takes in TAKES.items() if "--json" in takes} | set(NKISIMS)
 
 
 @pytest.fixture(scope="module")

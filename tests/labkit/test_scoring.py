@@ -104,9 +104,10 @@ def test_case_table_says_what_each_tolerance_is(capsys):
     many = Lab(
         "small", "", Path(), (CASE, Case("moved", "k", "same", (Tensor((128, 4)),), accumulate=0))
     )
-    Console(width=160).print(case_table(many))
+    Console(width=160).print(case_table(many, "trn2"))
     text = capsys.readouterr().out
-    assert "trn2 60 us p99" in text and "sqrt(terms summed)" in text and "1.2e-07" in text
+    assert "trn2 60 us p99, trn2 80 us p99 for a part" in " ".join(text.split())
+    assert "trn1" not in text and "sqrt(terms summed)" in text and "1.2e-07" in text
     assert "0.0e+00" in text.split("moved")[1]
 
 

@@ -22,6 +22,7 @@ from labkit.show import (
     show_check,
     show_failures,
     show_printed,
+    show_stats,
     show_steps,
     show_table,
     summary_table,
@@ -47,13 +48,22 @@ def test_names_can_be_copied(lab, width):
     """Every name of a case stands whole in a line, at the width of any terminal."""
     cases = load_lab(LABS / lab).cases
     some = [("lab", outcome(c.name)) for c in cases]
-    for table in (case_table(load_lab(LABS / lab)), summary_table(some)):
+    for table in (case_table(load_lab(LABS / lab), "trn1"), summary_table(some)):
         text = shown(show_table, table, width=width)
         assert [
             c.name for c in cases if not re.search(rf"^{re.escape(c.name)}( |$)", text, re.M)
         ] == []
         if width >= 80:
             assert max(map(len, text.splitlines())) <= width
+
+
+@pytest.mark.parametrize(
+    "kind, named", [("predicted", [""]), ("measured", ["p50", "p99"])], ids=lambda v: str(v)
+)
+def test_a_predicted_time_has_no_percentiles(kind, named):
+    ran = outcome(latency={"p50": 7.0, "p99": 7.0}, latency_kind=kind)
+    said = re.findall(rf"latency ?(\w*), {kind} +7.0 us", shown(show_stats, ran))
+    assert said == named
 
 
 def test_what_passing_kernels_print_is_shown():

@@ -148,6 +148,8 @@ def test_a_starter_has_no_word_of_the_other_dialect(dialect, tmp_path):
     for lab in ("vecadd", "ffnn", "conv2d"):
         figures = re.findall(r"NAME_OF_CASE, (.*?)\)", texts[f"labs/{lab}/writeup.md"])
         assert set(figures) == {chip[dialect]}, lab
+    of_labs = {n: t for n, t in texts.items() if n.startswith("labs/") and n.endswith(".md")}
+    assert len(of_labs) > 3 and [n for n, t in of_labs.items() if chip[other] in t] == []
     handout = texts["labs/vecadd/README.md"]
     assert f"`{KERNELS[dialect]}` | **the file you edit**" in handout and "<details" in handout
 

@@ -15,6 +15,7 @@ from labkit import compare
 from labkit.evaluate import FAILED, PASSED, evaluate
 from labkit.inputs import dtype_of, make_inputs
 from labkit.load import load_lab, load_module
+from nkisim.chip import hw
 
 FOLDER = Path(__file__).parents[2] / "labs" / "conv2d"
 KERNELS = load_module(FOLDER / "kernels.py", "conv2d_kernels")
@@ -293,6 +294,19 @@ def test_a_row_that_no_bank_holds_belongs_to_the_section_that_runs_it():
     handout = (LAB.folder / "README.md").read_text("utf-8")
     section = handout.partition("odd_width1300")[0].rpartition("\n## ")[2].splitlines()[0]
     assert steps["odd_width1300"].section == section
+
+
+def test_the_floor_of_the_handout_is_what_the_clocks_say():
+    handout = (LAB.folder / "README.md").read_text("utf-8")
+    columns = 4 * 9 * 222 * 222
+    assert f"{columns:,} columns" in handout
+    said = re.findall(r"([\d.]+) GHz \((trn\d)\) that is (\d+) us", handout)
+    assert [chip for _, chip, _ in said] == ["trn1", "trn2"]
+    for clock, chip, floor in said:
+        assert (float(clock), int(floor)) == (
+            hw.get(chip).pe_ghz,
+            round(columns / hw.get(chip).pe_ghz / 1e3),
+        )
 
 
 SMALL_16 = [

@@ -47,7 +47,7 @@ class Python:
         (self.site / "zz_packages.pth").write_text("\n".join(sorted(homes)))
 
     def call(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
-        """Run with nothing of ours on the path."""
+        """Run with nothing of ours on the path, and with this Python first on the PATH."""
         clean = {
             key: value
             for key, value in os.environ.items()
@@ -55,7 +55,11 @@ class Python:
         }
         return subprocess.run(
             [self.exe, *args],
-            env={**clean, **env},
+            env={
+                **clean,
+                "PATH": f"{Path(self.exe).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+                **env,
+            },
             cwd=self.work,
             text=True,
             capture_output=True,

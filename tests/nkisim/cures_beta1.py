@@ -39,6 +39,24 @@ BETA1 = (
     Row("nl.store(out, t)", "NKI-S01", "dst=out[0:128]"),
     Row("nl.store(out[0:64], t)", "NKI-S01", "value=t[0:64]"),
     Row(
+        "w = nl.ndarray((128,), dtype=x.dtype, buffer=nl.shared_hbm)\nnl.store(w, t)",
+        "NKI-S01",
+        "value=t[:, 0]",
+    ),
+    Row(
+        "for k in nl.affine_range(2):\n    a = nisa.nc_matmul(t[:, 0:128], u)\nz = nl.copy(a)",
+        "NKI-L01",
+        "a tile for the sum before the loop",
+        "a = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)\n"
+        "for k in nl.affine_range(2):\n    a += nisa.nc_matmul(t[:, 0:128], u)\nz = nl.copy(a)",
+    ),
+    Row(
+        "z = nisa.nc_find_index8(data=t, vals=nisa.max8(src=t)[:, 0:1])",
+        "NKI-P08",
+        "a tile of 8: vals is what nisa.max8 gives",
+        "z = nisa.nc_find_index8(data=t, vals=nisa.max8(src=t))",
+    ),
+    Row(
         "nl.store(out[0:128], t[0:64])",
         "NKI-S01",
         "a destination of the shape of the tile",
@@ -75,6 +93,24 @@ BETA1 = (
         "NKI-M02",
         "nisa.tensor_scalar(data=t, op0=nl.add, operand0=1.0)",
     ),
+    Row("nl.load(x[0:128], t)", "NKI-X01", "the result is assigned: t[...] = nl.load(x[0:128])"),
+    Row(
+        "nl.load(x[0:128], out[0:128])",
+        "NKI-X01",
+        "which is stored: t = nl.load(x[0:128]); nl.store(out[0:128], t)",
+    ),
+    Row(
+        "z = nisa.tensor_scalar(t, op0='add', operand0=1.0)",
+        "NKI-E11",
+        "the function itself, not called: op0=nl.add",
+        "z = nisa.tensor_scalar(t, op0=nl.add, operand0=1.0)",
+    ),
+    Row(
+        "z = nisa.activation('exp', t)",
+        "NKI-E11",
+        "the function itself, not called: op=nl.exp",
+        "z = nisa.activation(nl.exp, t)",
+    ),
     Row("z = max(t, u)", "NKI-I08", "nl.maximum(t, u)", "z = nl.maximum(t, u)"),
     Row("if t > 0:\n    pass", "NKI-I08", "nl.where", "z = nl.where(t > 0, t, u)"),
     Row("z = np.add(t, u)", "NKI-K14", "nl.add(t, u)", "z = nl.add(t, u)"),
@@ -92,6 +128,12 @@ BETA1 = (
     ),
     Row("z = t.sum(axis=1)", "NKI-K14", "nl.sum(t, axis=1, keepdims=True)"),
     Row("z = t.T", "NKI-K14", "nl.transpose(t)", "z = nl.transpose(t[:, 0:128])"),
+    Row(
+        "z = x.T",
+        "NKI-K14",
+        "load a tile first, and work on it: nl.transpose(t)",
+        "z = nl.transpose(t[:, 0:128])",
+    ),
     Row("z = f'{t:.2f}'", "NKI-K14", "nl.device_print", "nl.device_print('t', t)"),
     Row(
         "for i in nl.affine_range(t):\n    pass",

@@ -93,7 +93,7 @@ def advise(
     latency_us: float,
     keep_dtypes: bool = False,
 ) -> list[Advice]:
-    """Return what to change first, the greatest saving first; [] if nothing is worth it.
+    """Return what to change first, the greatest saving first, other dtypes last; [] if nothing is.
 
     `keep_dtypes`: nothing whose remedy is a shorter dtype.
     """
@@ -137,7 +137,10 @@ def _whole(signs: list[Sign]) -> Sign | None:
 
 
 def _chosen(found: list[tuple[float, Cause, Sign]]) -> list[tuple[float, Cause, Sign]]:
-    """Return what is told, in order: the greatest saving first, one cause of a kin."""
+    """Return what is told, in order: the greatest saving first, one cause of a kin.
+
+    Other dtypes come last: they are another task, which the advisor cannot know to be allowed.
+    """
     left, out = list(found), list[tuple[float, Cause, Sign]]()
     while left and len(out) < MOST:
         best = max(saves for saves, _, _ in left)
@@ -145,7 +148,7 @@ def _chosen(found: list[tuple[float, Cause, Sign]]) -> list[tuple[float, Cause, 
         told = min(alike, key=lambda f: CAUSES.index(f[1]))
         out.append(told)
         left = [f for f in left if f is not told and (not f[1].kin or f[1].kin != told[1].kin)]
-    return out
+    return sorted(out, key=lambda told: told[1].narrows)
 
 
 def _advice(facts: Facts, saves: float, cause: Cause, sign: Sign, latency_us: float) -> Advice:

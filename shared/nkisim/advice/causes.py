@@ -26,7 +26,7 @@ class Cause:
     says: str
     remedy: str
     kin: str = ""
-    narrows: bool = False  # the remedy is a shorter dtype, which a caller may have ruled out
+    narrows: bool = False  # the remedy is a shorter dtype, which a task may rule out: it comes last
 
 
 CAUSES = (
@@ -200,7 +200,7 @@ CAUSES = (
         compute.wide,
         compute.narrow_dtype,
         "a matmul of float32 goes through the Tensor Engine {passes} times",
-        "use bfloat16 operands where their precision is enough (PSUM still adds in float32)",
+        "if the task allows 16 bits, use bfloat16 operands (PSUM still adds in float32)",
         narrows=True,
     ),
     Cause(
@@ -280,7 +280,7 @@ CAUSES = (
         dma.narrow,
         "the DMA engines are busy {busy:.0%} of the time and no other engine more than "
         "{other:.0%}: what limits is the number of bytes, most of them here",
-        "move fewer: a 16-bit dtype in HBM halves them",
+        "move fewer: if the task allows 16 bits, such a dtype in HBM halves them",
         narrows=True,
     ),
 )

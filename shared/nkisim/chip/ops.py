@@ -416,6 +416,23 @@ _NUMPY = {
 del _NUMPY[np.identity]  # the matrix, not the function
 
 
+#: what arguments of instructions that are operators are called
+ARGUMENTS = frozenset(("op", "op0", "op1", "reduce_op", "cmp_op", "comp_op0", "comp_op1"))
+
+
+def refuse_text(api: str, argument: str, text: str) -> None:
+    """Raise for the name of an operator where kernels give the function; others are not known."""
+    name = _ALIASES.get(text, text)
+    if name in ALU or name in ACTIVATIONS:
+        raise NkiError(
+            id="NKI-E11",
+            what=f"{api}: {argument} is a text",
+            limit="an operator is a function of nl or NumPy, not its name",
+            given=f"{argument}={text!r}",
+            hint=f"the function itself, not called: {argument}=nl.{name}",
+        )
+
+
 def name_of(op: Any) -> str:
     """Return the canonical name for a string, a NumPy function or an nl function, or ""."""
     if not isinstance(op, str):

@@ -11,6 +11,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
@@ -31,6 +32,10 @@ _SDK_MINUS_COMPILER = 5
 #: SDKs 2.27 to 2.33. Of later ones nothing is known.
 _COMPILER_MINUS_NKI, _FIRST_NKI, _LAST_NKI = 21, 1, 7
 _IMPORT_SECONDS = 300
+_ASK_PYTHON = (  # sys.path[0] is this folder, where the script's would be
+    "import sys; del sys.path[0]; from importlib.util import find_spec as f; "
+    "print('some' if any(map(f, ('nki', 'nkisim', 'neuronxcc'))) else 'none')"
+)
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,7 @@ def diagnose() -> Diagnosis:
         why,
         [
             *check_python(),
+            *check_path(),
             *check_packages(),
             *check_environment(),
             *check_neuronxcc(),
@@ -150,6 +156,35 @@ def check_python() -> list[Finding]:
     if sys.version_info < _PYTHON:
         return [Finding("python", PROBLEM, text, "Use Python 3.10 or newer.")]
     return [Finding("python", OK, text)]
+
+
+def check_path() -> list[Finding]:
+    """Look at the Python that a plain `python` starts, as in python kernel.py."""
+    found = shutil.which("python")
+    if found is None:
+        text = "there is no python on the PATH, so that a command which begins with python ends."
+        return [Finding("PATH", NOTE, text, f"Use {sys.executable}, or activate its venv.")]
+    try:
+        asked = subprocess.run(
+            [found, "-c", _ASK_PYTHON],
+            text=True,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_IMPORT_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    if asked.returncode or asked.stdout.strip() != "none":
+        return []
+    return [
+        Finding(
+            "PATH",
+            NOTE,
+            f"a plain python is {found}, which has neither nki nor nkisim: a kernel's file\n"
+            "that it is given ends in an ImportError.",
+            f"Use {sys.executable}, or activate its venv.",
+        )
+    ]
 
 
 def check_packages() -> list[Finding]:

@@ -12,6 +12,7 @@ import builtins
 import importlib.machinery
 import importlib.util
 import os
+import re
 import runpy
 import sys
 from collections.abc import Callable
@@ -36,6 +37,7 @@ from nkisim.errors import NkiError
 from nkisim.errors.frames import trim
 from nkisim.finder import install
 
+_READS_ARGUMENTS = re.compile(r"argv|argparse|parse_|\b(?:click|typer|fire|docopt)\b|\bmain\(")
 _USAGE = """nkisim {0} [OPTION ...] script.py [args ...]
        nkisim {0} [OPTION ...] -m module [args ...]
        nkisim {0} FILE:KERNEL --arg SHAPE:DTYPE ... [OPTION ...]"""
@@ -75,10 +77,15 @@ def add_script(parser: answer.Parser) -> None:
 def parse(own: answer.Parser, argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """Return (options, arguments of the script); say which of those look like options of ours.
 
-    What stands after a script is the script's. After FILE:KERNEL there is no script: all is ours.
+    What stands after a script is the script's, but for options of ours after one that takes none:
+    nobody else can read them. After FILE:KERNEL there is no script: all is ours.
     """
     head, rest = _split(argv, own)
-    if head and is_kernel(head[-1]) and "-m" not in head:
+    if (
+        head
+        and "-m" not in head
+        and (is_kernel(head[-1]) or (_own_options(own, rest) and _takes_nothing(head[-1])))
+    ):
         head, rest = argv, []
     options = own.parse_args(head)
     if options.script is None and options.module is None:
@@ -196,11 +203,25 @@ def _split(argv: list[str], own: argparse.ArgumentParser) -> tuple[list[str], li
     return argv, []
 
 
-def _name_own_options(parser: answer.Parser, name: str, rest: list[str]) -> None:
-    """Say which of the script's arguments are spelled like options of this command."""
+def _own_options(parser: argparse.ArgumentParser, words: list[str]) -> list[str]:
+    """Return the words that are spelled like options of this command."""
     own = {option for action in parser._actions for option in action.option_strings}
     own -= {"-h", "--help", "-m"}
-    given = [word for word in rest if word.partition("=")[0] in own]
+    return [word for word in words if word.partition("=")[0] in own]
+
+
+def _takes_nothing(script: str) -> bool:
+    """Return whether nothing in a script looks like it reads arguments, itself or by a main()."""
+    try:
+        with open(script, encoding="utf-8") as file:
+            return not _READS_ARGUMENTS.search(file.read())
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _name_own_options(parser: answer.Parser, name: str, rest: list[str]) -> None:
+    """Say which of the script's arguments are spelled like options of this command."""
+    given = _own_options(parser, rest)
     if given:
         print(
             f"nkisim {parser.command}: {' and '.join(given)} after {name} goes to the script; "

@@ -100,7 +100,7 @@ NKI-I16 | - | Rows of a scatter go to different places
 Where run-time indices choose the rows that a DMA writes, the rows are moved at the same time, in no order: of two that go to one place, either is left, or a part of each. Equal values do no harm. nisa.dma_compute, which adds, reads a row before it writes it and takes unique indices only; nisa.dma_copy with dst_rmw_op=np.add waits where indices repeat.
 Try: give each row a place of its own (a spare row for each one that is dropped, or oob_mode.skip), or add up rows of one place by a product first.
 NKI-S01 | err_store_dst_shape_smaller_than_other_shape | Destination and value have the same shape
-An instruction writes the elements it computes, one each; only dims of size 1 of the value are repeated to fill the destination.
+An instruction writes the elements it computes, one each; only dims of size 1 of the value are repeated to fill the destination. In neuronxcc.nki AWS's page of errors has that as right (a value of (128, 1) assigned to (128, 512)), and nl.store does it as well.
 Try: make the tile with the shape of the value, or write a part of it: t[0:64] = value.
 Try (import nki): make the tile with the shape of the source or of the result; a part of a tile is t[0:64].
 NKI-S02 | - | Operands have matching shapes

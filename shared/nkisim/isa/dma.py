@@ -277,7 +277,8 @@ def _fit(dst: Any, src: Any, api: str, names: tuple[str, str] = ("dst", "value")
         "NKI-S01",
         f"{api}: destination and value have different shapes",
         given=f"destination {dst.shape}, value {shape}",
-        limit="equal shapes",
+        limit="equal shapes"
+        + "; only dims of size 1 of the value are repeated" * (api == "nl.store"),
         hint=suggestions.copy(api, dst, src, names),
     )
 

@@ -243,6 +243,9 @@ class Operand:
                 f"{api}: {self.name} has a wrong number of elements per partition",
                 given=f"{per_partition(t)} (shape {t.shape})",
                 limit=str(low) if low == most else f"{low} .. {most}",
+                hint=f"a tile of {low}: {self.name} is what nisa.max8 gives, all of it"
+                if low == most > 1
+                else "",
             )
 
     def _access(self, m: Machine, value: Any, api: str, idle: bool) -> Any:

@@ -17,7 +17,7 @@ from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..chip import dtypes
+from ..chip import dtypes, ops
 from ..chip.hw import CORES
 from ..chip.memory import HBM, PSUM, SBUF
 from ..errors import DIALECT, NkiError, fail, not_understood
@@ -579,10 +579,17 @@ def instruction(
 def public(row: Row) -> Callable:
     """Return the function that kernels see: without the parameters of our own lowering."""
     casts = "dtype" in row.signature.parameters
-    if not row.hidden and not casts:
+    operators = {
+        name: place for place, name in enumerate(row.signature.parameters) if name in ops.ARGUMENTS
+    }
+    if not row.hidden and not casts and not operators:
         return row.function
 
     def function(*args: Any, **kw: Any) -> Any:
+        for name, place in operators.items():
+            op = args[place] if place < len(args) else kw.get(name)
+            if op.__class__ is str:
+                ops.refuse_text(row.api, name, op)
         for name in row.hidden:
             if name in kw:
                 row.unknown(machine(row.api), name)

@@ -595,6 +595,17 @@ _ROWS: tuple[Construct, ...] = (
         "@dataclass on the class, or compare the fields",
         "announced, migration 0.7",
     ),
+    Construct(
+        "dtype_of_numpy",
+        "NKI-G46",
+        NKI,
+        "A dtype is compared with one of nl",
+        (("0.1", DIFFERS),),
+        "the dtype of a tensor is the name of a type of nl, and no class of NumPy equals a name: "
+        "the comparison is False whatever the dtype is. In neuronxcc.nki nl.float32 is NumPy's",
+        "nl.float32 in the place of np.float32",
+        "api",
+    ),
     # -- beta 1
     Construct(
         "condition_on_index",

@@ -256,11 +256,20 @@ class NkiScan(Scan):
                 isinstance(s, ast.Constant) and s.value is None for s in (left, right)
             ) and any(map(self.is_tile, (left, right))):
                 self.say(node, "operator", f"`{ast.unparse(node)}`")
+            elif isinstance(op, (ast.Eq, ast.NotEq)) and self._dtypes_apart(left, right):
+                self.say(node, "dtype_of_numpy", f"`{ast.unparse(node)}`", "warning")
             elif isinstance(op, (ast.Eq, ast.NotEq)) and all(
                 isinstance(s, ast.Name) and s.id in self.objects for s in (left, right)
             ):
                 self.say(node, "class_equality", f"`{ast.unparse(node)}`")
         self.generic_visit(node)
+
+    def _dtypes_apart(self, *sides: ast.expr) -> bool:
+        """Return whether one side is the dtype of something, the other a type of NumPy."""
+        return any(isinstance(s, ast.Attribute) and s.attr == "dtype" for s in sides) and any(
+            self.source.dotted(s).rpartition(".")[::2] == ("numpy", getattr(s, "attr", ""))
+            for s in sides
+        )
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
         if isinstance(node.op, ast.MatMult):

@@ -25,6 +25,7 @@ from ..chip.memory import (
 )
 from ..errors import fail
 from ..indexing.index import as_int
+from . import source_text
 from .block import BlockTensor
 from .limits import sizes
 from .tensor import Tensor
@@ -189,8 +190,13 @@ def left_by_others(t: Tensor) -> np.ndarray | None:
     return found if found.any() else None
 
 
-def _which(idx: tuple[int, ...]) -> str:
-    return f"tile {idx} of the tensor" if idx else "the tile"
+def _which(m: Machine, owner: Any) -> str:
+    """Return what a kernel calls a tile, and where it was made."""
+    _, idx, line, _ = owner
+    made = m.trace.where(line)
+    name = source_text.assigned_at(made) if made else ""
+    which = f"[{', '.join(map(str, idx))}]" if idx else ""
+    return f"{name or 'a tile'}{which}" + (f" ({made.short})" if made else "")
 
 
 def check_owner(m: Machine, t: Tensor, line: int) -> bool:
@@ -200,14 +206,13 @@ def check_owner(m: Machine, t: Tensor, line: int) -> bool:
     if w is None:
         return bool(others)
     _, _, lo, hi = _common(w, _extent(t))
-    made, other = m.trace.where(t.owner[2]), m.trace.where(w.owner[2])
+    read, last = _which(m, t.owner), _which(m, w.owner)
     m.find(
         "NKI-A05",
         "error",
-        f"a tile is read after another tile has overwritten it: both lie at bytes "
-        f"{lo} .. {hi - 1} of {t.memory.upper()}. Read: {_which(t.owner[1])} created at {made}; "
-        f"last write: {_which(w.owner[1])} created at {other}. Give them different addresses "
-        "(or more physical tiles)",
+        f"{read} is read after {last if last != read else 'another one that is made there'} has "
+        f"overwritten it: both lie at bytes {lo} .. {hi - 1} of {t.memory.upper()}. Give them "
+        "different addresses (or more physical tiles)",
         line,
         w.line,
     )

@@ -95,6 +95,22 @@ def _destination_first(
     return f"in neuronxcc.nki the result is assigned: {dst} = {api}({', '.join(rest)})"
 
 
+def _destination_last(api: str, args: tuple) -> str:
+    """Return what to write for nl.load(source, destination), "" for another call."""
+    if not api.startswith("nl.load") or len(args) < 2 or not hasattr(args[1], "memory"):
+        return ""
+    found = source_text.calls(api)
+    source, dst = (
+        map(ast.unparse, found[0].args)
+        if len(found) == 1 and len(found[0].args) == 2
+        else ("x", "out" if args[1].memory == "hbm" else "t")
+    )
+    if args[1].memory == "hbm":
+        return f"the result is a tile, which is stored: t = {api}({source}); nl.store({dst}, t)"
+    whole = f"{dst}[...]" if dst.isidentifier() else dst
+    return f"the result is assigned: {whole} = {api}({source})"
+
+
 def cure(
     api: str,
     problem: str,
@@ -111,7 +127,7 @@ def cure(
         made = "" if api != "nisa.memset" else "shape, value, dtype=nl.float32"
         return f"in neuronxcc.nki the result is assigned: t = {api}({made or '...'})"
     if "positional" in problem or "multiple values" in problem:
-        if text := _destination_first(api, signature, args, given):
+        if text := _destination_first(api, signature, args, given) or _destination_last(api, args):
             return text
     if "multiple values" in problem and (text := tuple_meant(args)):
         return text

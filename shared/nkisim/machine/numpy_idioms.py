@@ -14,11 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from ..chip.memory import HBM
 from ..errors import NkiError, fail
 from . import source_text
 
 #: what is said behind a tile that is printed
 VALUES = "nl.device_print('t', t) shows the values"
+#: how calls begin that read tiles on chip, not tensors in HBM
+ON_CHIP = ("nl.", "nisa.")
 #: what `nl` calls functions that NumPy or PyTorch name otherwise
 _OTHER_NAMES = {
     "true_divide": "divide",
@@ -223,7 +226,12 @@ def no_method(name: str, hints: Mapping[str, str] = MappingProxyType({})) -> pro
     hint, nki_hint = known or _call(nl_name(name)), known or _call(nl_name(name), NKI_IDIOMS)
 
     def missing(t: Any) -> Any:
-        raise NkiAttributeError("NKI-K14", f"a tensor has no .{name}", hint=hint, nki_hint=nki_hint)
+        far = getattr(getattr(t, "_t", t), "memory", "") is HBM
+        told, nki_told = (
+            f"load a tile first, and work on it: {one}" if far and one.startswith(ON_CHIP) else one
+            for one in (hint, nki_hint)
+        )
+        raise NkiAttributeError("NKI-K14", f"a tensor has no .{name}", hint=told, nki_hint=nki_told)
 
     return property(missing)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from ..chip import dtypes
+from ..chip.memory import PSUM
 from ..errors import NkiError, fail
 from ..indexing.index import Index, Mask
 from . import suggestions
@@ -136,7 +137,11 @@ def out_of_scope(m: Machine, tile: Tensor, name: str) -> NoReturn:
         f"operand {name} was created inside a loop that has ended",
         given=f"tile created at {m.trace.where(tile.storage.where)}",
         limit="a tile bound in a loop body is visible in that body only",
-        hint="create the tensor before the loop (nl.ndarray, nl.zeros) and assign to "
+        hint="make a tile for the sum before the loop, and add to it inside: "
+        f"acc = nl.zeros({tile.shape}, dtype=nl.float32, buffer=nl.psum); "
+        "acc += nisa.nc_matmul(...)"
+        if tile.memory is PSUM
+        else "create the tensor before the loop (nl.ndarray, nl.zeros) and assign to "
         "it inside: t[...] = ...",
         nki_hint="create the tile before the loop with nl.ndarray, and write it inside: dst=t",
     )

@@ -7,20 +7,24 @@ something has failed; what cannot be read for certain is left out, and the cure 
 from __future__ import annotations
 
 import ast
+import functools
 import linecache
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-from ..errors import user_frame
+from ..errors import Where, user_frame
 
 
 def _parsed(frame: FrameType) -> ast.Module | None:
     """Return the file of a frame, None if it cannot be read."""
-    lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)
+    return _tree("".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals)))
+
+
+def _tree(source: str) -> ast.Module | None:
     try:
-        return ast.parse("".join(lines))
+        return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return None
 
@@ -33,14 +37,18 @@ def _statement() -> tuple[ast.stmt | None, FrameType | None]:
     tree = _parsed(frame)
     if tree is None:
         return None, frame
-    first, line = frame.f_code.co_firstlineno, frame.f_lineno
+    return _innermost(tree, frame.f_lineno, frame.f_code.co_firstlineno), frame
+
+
+def _innermost(tree: ast.Module, line: int, first: int = 1) -> ast.stmt | None:
+    """Return the statement at a line, the last that begins there or before."""
     found = [
         node
         for node in ast.walk(tree)
         if isinstance(node, ast.stmt)
         and first <= node.lineno <= line <= (node.end_lineno or node.lineno)
     ]
-    return max(found, key=lambda node: node.lineno, default=None), frame
+    return max(found, key=lambda node: node.lineno, default=None)
 
 
 def _nodes(node_type: Any) -> Iterator[tuple[Any, FrameType]]:
@@ -132,7 +140,21 @@ def operands(operator: type[ast.operator], operand: Any) -> tuple[str, str, bool
 
 def assigned() -> str:
     """Return the name that the statement assigns to, "" if it is not one plain name."""
-    statement, _ = _statement()
+    return _one_name(_statement()[0])
+
+
+def assigned_at(where: Where) -> str:
+    """Return the name that a statement of the user's assigns to, "" if it is not one plain name."""
+    return _assigned_in("".join(linecache.getlines(where.file)), where.line)
+
+
+@functools.lru_cache(maxsize=64)
+def _assigned_in(source: str, line: int) -> str:
+    tree = _tree(source)
+    return _one_name(_innermost(tree, line)) if tree else ""
+
+
+def _one_name(statement: ast.stmt | None) -> str:
     if (
         isinstance(statement, ast.Assign)
         and len(statement.targets) == 1
@@ -231,6 +253,8 @@ def sliced(dim: int) -> tuple[str, str, str] | None:
 
 def part(text: str, shape: Sequence[int], wanted: Sequence[int]) -> str:
     """Return the text of that part of a tensor which has the shape `wanted`."""
+    if text.isidentifier() and len(shape) > 1 and tuple(shape[:-1]) == tuple(wanted):
+        return f"{text}[{':, ' * len(wanted)}0]"
     if (
         not text.isidentifier()
         or len(shape) != len(wanted)

@@ -450,6 +450,14 @@ def test_dtypes_that_a_case_demands_are_not_advised_against():
     assert "fp32-passes" not in {a.cause for a in again.advice}
 
 
+def test_other_dtypes_come_last_and_only_if_the_task_allows_them():
+    shorter = [c for c in CAUSES if c.narrows]
+    assert all("if the task allows 16 bits" in c.remedy for c in shorter)
+    same, other = [c for c in CAUSES if not c.narrows and not c.kin][:2]
+    found = [(9.0, shorter[0], None), (2.0, same, None), (5.0, other, None)]
+    assert [saves for saves, _, _ in nkisim.advice._chosen(found)] == [5.0, 2.0, 9.0]
+
+
 def test_tiles_follow_each_other_only_where_they_do():
     alone, overlapping = (
         profile(model_kernels.add(f), zeros(256000), zeros(256000), target="trn2", compute=False)

@@ -121,6 +121,30 @@ NKI = (
     Row("t += u", "NKI-N04", "nisa.tensor_tensor(dst=t, data1=t, data2=u, op=nl.add)"),
     Row("z = 1.0 - t", "NKI-N04", "operand0=1.0, reverse0=True"),
     Row("z = t * s", "NKI-N04", "op0=nl.multiply, operand0=s"),
+    Row(
+        "nisa.nc_matmul(dst=p, stationary=t[:, 0:128], moving=u)\nz = p + s",
+        "NKI-N04",
+        "nisa.tensor_scalar(dst=z, data=p, op0=nl.add, operand0=s)",
+    ),
+    Row(
+        "nisa.nc_matmul(dst=p, stationary=t[:, 0:128], moving=u)\n"
+        "p += nisa.nc_matmul(dst=p, stationary=t[:, 0:128], moving=u)",
+        "NKI-N04",
+        "the first write to a place of PSUM overwrites, later ones add",
+        "nisa.nc_matmul(dst=p, stationary=t[:, 0:128], moving=u)\n"
+        "nisa.nc_matmul(dst=p, stationary=t[:, 0:128], moving=u)",
+    ),
+    Row(
+        "w = nl.ndarray((128,), dtype=x.dtype, buffer=nl.shared_hbm)\nnisa.dma_copy(dst=w, src=t)",
+        "NKI-S01",
+        "src=t[:, 0]",
+    ),
+    Row(
+        "z = x.T",
+        "NKI-K14",
+        "load a tile first, and work on it: nisa.nc_transpose(dst=p, data=t)",
+        "nisa.nc_transpose(dst=p[:, 0:128], data=t[:, 0:128])",
+    ),
     Row("z = s * t", "NKI-N04", "op0=nl.multiply, operand0=s"),
     Row("z = t / 2.0", "NKI-N04", "operand0=1.0 / 2.0"),
     Row("z = 2.0 / t", "NKI-N04", "nisa.reciprocal"),

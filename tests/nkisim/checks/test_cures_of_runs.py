@@ -130,6 +130,20 @@ def test_an_operator_by_another_name_is_named(wrong, cure, tmp_path):
     assert notes(cure) == []
 
 
+def test_a_column_is_stored_into_each_column(tmp_path):
+    """AWS's page of errors has the same for assignments as right; two columns are no column."""
+    body = (
+        "@nki.jit\ndef kernel(x):\n"
+        "    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)\n"
+        "    nl.store(out, nl.load(x[:, 0:{}]))\n    return out\n"
+    )
+    x = np.arange(128 * 4, dtype=np.float32).reshape(128, 4)
+    right = run_of(body.format(1), tmp_path / "one.py", x)
+    assert (right.outputs == x[:, 0:1]).all()
+    with pytest.raises(nkisim.NkiError, match="only dims of size 1 of the value are repeated"):
+        run_of(body.format(2), tmp_path / "two.py", x)
+
+
 def test_an_element_that_is_compared_with_a_number_is_said(tmp_path):
     """Python's == asks whether both are one object: silently False, where < is refused."""
 

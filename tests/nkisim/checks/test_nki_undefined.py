@@ -144,6 +144,23 @@ def test_rows_that_another_tile_has_overwritten_are_lost():
     assert ids(_after_another(body)) == ["NKI-A05"]
 
 
+def test_two_tiles_at_one_address_are_named():
+    @nki.jit
+    def kernel(x):
+        first = nl.ndarray((8, 64), dtype=nl.float32, address=(0, 0))
+        second = nl.ndarray((8, 64), dtype=nl.float32, address=(0, 128))
+        nisa.dma_copy(first, x[:8])
+        nisa.dma_copy(second, x[:8])
+        return _stored(first)
+
+    (found,) = nkisim.run(kernel, ROWS).findings
+    line = kernel.__wrapped__.__code__.co_firstlineno + 2
+    assert found.text.startswith(
+        f"first (test_nki_undefined.py:{line}) is read after second "
+        f"(test_nki_undefined.py:{line + 1}) has overwritten it: both lie at bytes 128 .. 255"
+    )
+
+
 def test_a_tile_that_has_written_nothing_is_no_name_for_another_one():
     @nki.jit
     def kernel(x):

@@ -159,6 +159,9 @@ def test_mod_alloc_folds_blocks_onto_physical_tiles():
     np.testing.assert_array_equal(run.outputs, x[[2, 3, 2, 3]])
     assert set(ids(run)) == {"NKI-A05"}
     assert all(f.severity == "error" and f.other is not None for f in run.findings)
+    assert (
+        "t[0] (test_memory.py:" in run.findings[0].text and "after t[2] (" in run.findings[0].text
+    )
 
 
 def test_alloc_by_a_function():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -44,6 +45,23 @@ def test_a_laptop_without_an_sdk_is_fine(python):
         "import",
         "import nki",
     } == {finding["check"] for finding in answer["findings"]}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a script of a shell plays the other Python")
+def test_a_plain_python_that_is_another_one_is_a_note(python, tmp_path):
+    """The twin is the test above: there the venv's own comes first on the PATH."""
+    other = tmp_path / "bin"
+    other.mkdir()
+    (other / "python").write_text("#!/bin/sh\necho none\n")
+    (other / "python").chmod(0o755)
+    code, answer = ask(python, PATH=str(other))
+    (said,) = [f for f in answer["findings"] if f["check"] == "PATH"]
+    assert code == 0 and said["status"] == "note" and str(other / "python") in said["text"]
+    assert "neither nki nor nkisim" in said["text"] and "activate" in said["fix"]
+    (other / "python").unlink()
+    _, answer = ask(python, PATH=str(other))
+    (said,) = [f for f in answer["findings"] if f["check"] == "PATH"]
+    assert "no python on the PATH" in said["text"]
 
 
 def test_the_text_form_says_the_same(python):

@@ -211,6 +211,16 @@ def test_flags_after_a_script_are_said(folder):
     assert "--json after script.py goes to the script" in done.stderr
 
 
+@pytest.mark.parametrize("command", ["run", "check", "profile"])
+def test_flags_after_a_script_that_takes_none_are_obeyed(folder, command):
+    call = "\nimport numpy as np\nadd(*[np.ones((128, 64), np.float32)] * 2)\n"
+    (folder / "plain.py").write_text(KERNELS + call)
+    done = shell(folder, command, "plain.py", "--json", "--target", "trn3")
+    answer = json.loads(done.stdout)
+    assert done.returncode == answer["exit_code"] == 0 and answer["command"] == command
+    assert "trn3" in done.stderr and "goes to the script" not in done.stderr
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("command", ["run", "check", "profile"])
 def test_a_loop_without_end_is_stopped_and_its_line_named(folder, command):

@@ -12,6 +12,7 @@ from functools import cache
 from math import prod
 from typing import Any
 
+from ...chip import ops
 from ...chip.memory import PSUM
 from ...errors import NkiError, fail, not_understood
 from ...indexing.indirect import Indirect
@@ -34,7 +35,6 @@ from .tensor import Empty, NkiTensor, no_elements
 from .versions import said_of
 
 #: parameters that are functions of nl, and what the written operand is called
-_OPERATORS = frozenset(("op", "op0", "op1", "reduce_op", "cmp_op", "comp_op0", "comp_op1"))
 _FIRST = frozenset(("dst", "val_dst"))
 _ENUMS = frozenset(OF_PARAMETER.values())
 _GRIDS = frozenset((NkiTileGrid, NkiBlockGrid))
@@ -66,7 +66,7 @@ class Signature:
         self.places = {n: i for i, n in enumerate(params)}
         self.by_place = len(params)  # the rest goes by keyword alone
         self.enums = {self.places[n]: e for n, e in OF_PARAMETER.items() if n in params}
-        self.operators = tuple((i, n) for n, i in self.places.items() if n in _OPERATORS)
+        self.operators = tuple((i, n) for n, i in self.places.items() if n in ops.ARGUMENTS)
         #: calls that fit, by how they are written -> places of the keywords; where no value matters
         self.bound: dict[tuple, tuple[int, ...]] = {}
 

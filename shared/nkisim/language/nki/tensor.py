@@ -463,7 +463,12 @@ def _dim(dim: Any, rank: int) -> int:
 def _instead(t: NkiTensor, symbol: str, name: str, other: Any, turned: bool) -> str:
     """Return what to write for an operator on a tensor."""
     plain = symbol if symbol in ("<=", ">=") else symbol.rstrip("=")
-    if t.buffer is MemoryRegion.psum and plain in ("+", "@"):
+    bias = isinstance(other, (int, float)) or (  # what no product gives
+        other.__class__ is NkiTensor
+        and other.buffer is not MemoryRegion.psum
+        and not (symbol == "+=" and other.shape == t.shape)
+    )
+    if t.buffer is MemoryRegion.psum and (plain == "@" or plain == "+" and not bias):
         return (
             "nisa.nc_matmul(dst=acc, stationary=..., moving=...): the first write to a place "
             "of PSUM overwrites, later ones add"
