@@ -104,7 +104,8 @@ def test_what_reaches_for_the_machine_is_stopped(folder, attack):
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_with_its_line(folder, old, new, verdict, line):
-    code, answer = evaluated(folder, HEAD + DOUBLE.replace(old, new), "--timeout", "4")
+    limit = ("--timeout", "4") if "while True" in new else ()  # a busy machine is slow, not wrong
+    code, answer = evaluated(folder, HEAD + DOUBLE.replace(old, new), *limit)
     assert (code, answer["verdict"]) == (1, verdict)
     if line:
         where = answer["error"]["where"]
