@@ -242,11 +242,11 @@ def check_runs(lab: Lab, targets: Sequence[str]) -> None:
             )
 
 
-def targets_of(lab: Lab, args: argparse.Namespace) -> Sequence[str]:
+def targets_of(lab: Lab, asked: Sequence[str] | None = None) -> Sequence[str]:
     """Return the generations of a fleet: as asked, the course's, or all that AWS runs."""
-    if args.target:
-        check_runs(lab, args.target)
-        return list(args.target)
+    if asked:
+        check_runs(lab, asked)
+        return list(asked)
     course = nkisim.course.chosen(start=lab.folder).course
     if course is not None:
         return [course.target]
@@ -475,7 +475,7 @@ def run_fleet(
         runs = [
             (case, target)
             for case in lab.cases
-            for target in (targets_of(lab, args) if targets is None else targets)
+            for target in (targets_of(lab, args.target) if targets is None else targets)
             if fleet in case.fleets and lab.runs(case, target)
         ]
         everything += [(lab.label, o) for o in run_cases(lab, runs, args, console)]

@@ -42,12 +42,12 @@ def test_a_course_decides_kernels_and_generation_of_a_tester(course, dialect, ta
     args = flags(course=course)
     lab = in_dialect_of(LAB, args)
     assert (lab.dialect, args.target) == (dialect, target)
-    assert list(targets_of(lab, flags()))[-1:] == [target if course else "trn2"]
+    assert list(targets_of(lab))[-1:] == [target if course else "trn2"]
 
 
 def test_fleets_run_what_aws_runs():
-    assert targets_of(LAB.speaking("beta1"), flags()) == ["trn1", "trn2"]
-    assert targets_of(LAB.speaking("nki"), flags()) == ["trn2"]
+    assert targets_of(LAB.speaking("beta1")) == ["trn1", "trn2"]
+    assert targets_of(LAB.speaking("nki")) == ["trn2"]
 
 
 def test_what_aws_does_not_run_is_said_and_none_insists():

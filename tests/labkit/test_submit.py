@@ -48,6 +48,18 @@ def test_a_whole_submission_is_packed_and_gradable(lab, capsys):
     assert found.files["kernels.py"] == (lab / "kernels.py").read_bytes()
 
 
+@pytest.mark.parametrize("course, other", [("trn1", "trn2"), ("trn2", "trn1")])
+def test_the_course_says_where_a_submission_runs(lab, course, other, capsys, monkeypatch):
+    monkeypatch.setenv("NKI_COURSE", course)
+    dialect, name = {"trn1": ("beta1", "kernels.py"), "trn2": ("nki", "kernels_nki.py")}[course]
+    step = "\n\ndef matrix_transpose(x):\n    raise NotImplementedError('write it')\n"
+    (lab / name).write_text((lab / name).read_text("utf-8") + step, "utf-8")
+    assert submit(["vecadd", "--dialect", dialect]) == 1
+    said = capsys.readouterr().out
+    assert f"missing transpose_128x128 on {course}: not written yet" in said
+    assert f"on {other}" not in said
+
+
 def test_the_other_dialect_is_packed_and_checked(lab, capsys):
     (lab / "writeup.md").write_text("# Done\n")
     assert submit(["vecadd", "--dialect", "nki"]) == 0

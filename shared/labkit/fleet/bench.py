@@ -132,7 +132,7 @@ def _run(args: argparse.Namespace, folder: Path | None) -> int:
     everything: list[tuple[str, Outcome]] = []
     fleet = "full" if args.full or args.case else "quick"
     for lab in labs:
-        for target in targets_of(lab, args):
+        for target in targets_of(lab, args.target):
             runs = [
                 (case, target)
                 for case in lab.cases

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from ..cli import RESULTS, known_labs
+from ..cli import RESULTS, known_labs, targets_of
 from ..dialect import DIALECTS, course_dialect
 from ..evaluate import PASSED, evaluate
 from ..grade.rules import find_flags
 from ..show import progress, show_failures, show_steps, terminal
-from ..spec import FLEET_TARGETS, Lab, SpecError
+from ..spec import Lab, SpecError
 from .writeup import check_writeup
 
 FOLDER = Path("submissions")
@@ -148,7 +148,7 @@ def _run(lab: Lab, console: object) -> list[str]:
     runs = [
         (case, target)
         for case in lab.cases
-        for target in FLEET_TARGETS
+        for target in targets_of(lab)
         if "quick" in case.fleets and lab.runs(case, target)
     ]
     outcomes = []
@@ -159,4 +159,8 @@ def _run(lab: Lab, console: object) -> list[str]:
             bar.advance(task)
     show_failures(console, outcomes)
     show_steps(console, lab, outcomes)
-    return [f"{o.case.name} on {o.target}: {o.status}" for o in outcomes if o.status != PASSED]
+    return [
+        f"{o.case.name} on {o.target}: {'not written yet' if o.unwritten else o.status}"
+        for o in outcomes
+        if o.status != PASSED
+    ]
