@@ -124,6 +124,22 @@ def test_what_students_hand_in_gets_a_sentence(tmp_path, body, status, says):
     assert result.text and exit_code([result]) == (1 if status == FAILED else 2)
 
 
+def test_a_kernel_that_is_written_for_some_arguments_is_judged_for_these(tmp_path):
+    """What a kernel that is not written should return is asked for once, and it may take long."""
+    sizes = {"first": 4, "wide": 8, "right": 16, "again": 32}
+    cases = [case(name=n, inputs=(Tensor((128, w)),)) for n, w in sizes.items()]
+    stub = "    if a.shape[1] != 16:\n        raise NotImplementedError('write k')\n"
+    made = lab(tmp_path, GOOD.replace("    out =", stub + "    out ="), *cases)
+    asked = tmp_path / "asked"
+    (tmp_path / "reference.py").write_text(
+        f"def same(a):\n    open({str(asked)!r}, 'a').write(f'{{a.shape[1]}} ')\n    return a\n"
+    )
+    told = {o.case.name: o for o in evaluate(made, [(c, "trn1") for c in cases])}
+    assert [n for n, o in told.items() if o.unwritten] == ["first", "wide", "again"]
+    assert told["right"].status == PASSED
+    assert asked.read_text().split() == ["4", "16"]
+
+
 def test_a_file_of_another_encoding_is_named_with_what_to_do(tmp_path):
     small = lab(tmp_path, GOOD)
     small.kernels.write_text(HEAD + GOOD, "utf-16")
