@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..chip.hw import NeuronCore
+from ..isa.dma import HARDWARE
 from ..timing.cost import ELEMENT, Transfer, issue_us, too_small
 from ..timing.schedule import Schedule
 from ..timing.whatif import body_us
@@ -26,7 +27,7 @@ TINY, TENSOR, VECTOR, OTHER = "tiny", "PE-bound", "vector-bound", "other"
 SPECIAL = {
     TWO_CORES: "hardly any measured kernel runs on several cores at once",
     RUN_TIME: "hardly any measured kernel gathers or scatters rows, whose descriptors GpSimd makes",
-    MODE: "hardly any measured kernel chooses who makes the descriptors of its DMAs (dge_mode)",
+    MODE: "hardly any measured kernel asks for descriptors by hardware (dge_mode.hwdge)",
     SPILL: "what a compiler spills of such a kernel, and when, was hardly measured",
     ELEMENTS: "hardly any measured kernel moves its data element by element",
 }
@@ -66,8 +67,11 @@ def gathers(plan: Schedule, hw: NeuronCore) -> float:
 
 
 def modes(plan: Schedule) -> float:
-    """Return which share of the DMAs have descriptors whose maker the kernel chose."""
-    return _of_dmas(plan, lambda x, spec: bool(getattr(spec.variant, "descriptors", "")))
+    """Return which share of the DMAs have descriptors that the kernel lets the hardware make.
+
+    Those of the host (dge_mode.none) are as those of the many kernels measured with static ones.
+    """
+    return _of_dmas(plan, lambda x, spec: getattr(spec.variant, "descriptors", "") in HARDWARE)
 
 
 def _dmas(plan: Schedule) -> list[tuple[int, Transfer, OpSpec]]:

@@ -113,15 +113,13 @@ def loads(count, choose=lambda n: {}):
     return kernel
 
 
-@pytest.mark.parametrize("mode", ["none", "hwdge"])
-def test_a_kernel_that_chooses_who_makes_descriptors_is_told_that_its_error_is_unknown(mode):
+@pytest.mark.parametrize("mode, kind", [("swdge", kinds.RUN_TIME), ("hwdge", kinds.MODE)])
+def test_a_kernel_that_chooses_who_makes_descriptors_is_told_that_its_error_is_unknown(mode, kind):
     x = ones(8 * ROWS, 64)
     chosen = loads(8, lambda n: {"dge_mode": nisa.dge_mode[mode]})
-    left = loads(8, lambda n: {"dge_mode": nisa.dge_mode.unknown})
-    assert (
-        nkisim.profile(chosen, x, target="trn2", compute=False).trust.unknown
-        == (kinds.SPECIAL[kinds.MODE])
-    )
+    left = loads(8, lambda n: {"dge_mode": nisa.dge_mode[["unknown", "none"][n % 2]]})
+    told = nkisim.profile(chosen, x, target="trn2", compute=False).trust.unknown
+    assert told == kinds.SPECIAL[kind]
     assert not nkisim.profile(left, x, target="trn2", compute=False).trust.unknown
 
 
