@@ -26,7 +26,6 @@ from . import (
     drill,
     forecast,
     hosts,
-    others,
     power,
     provision,
     report,
@@ -36,10 +35,10 @@ from . import (
 from .options import COMMANDS, refused
 
 Result = dict[str, Any]
-WITHOUT_AN_ACCOUNT = ("check", "forecast", "prices", "doctor", "export")  # doctor says it itself
+WITHOUT_AN_ACCOUNT = ("check", "forecast", "prices", "doctor")  # doctor says it itself
 AFTER_THE_END = (
     *("status", "hosts", "cost", "prices", "stop", "doctor", "pages"),
-    *("save_work", "restore", "report", "export"),
+    *("save_work", "restore", "report"),
 )
 
 
@@ -380,6 +379,5 @@ _COMMANDS: dict[str, Callable[[Run, Result], Result]] = {
     "reserve": daily.reserve_,
     "report": lambda r, _: report.write(r),
     "keys": _keys,
-    "export": lambda r, options: others.write(r.spec, options, r.check),
     "doctor": doctor.doctor,
 }

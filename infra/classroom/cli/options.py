@@ -144,14 +144,6 @@ COMMANDS: dict[str, Command] = {
             Option("sign_in", "print a policy for students who sign in to AWS instead"),
         ),
     ),
-    "export": Command(
-        "write the class as a file of another tool: custodian, aws-nuke, parallelcluster",
-        (
-            Option("tool", "which tool", "TOOL"),
-            Option("spare", "aws-nuke: accounts that it must never touch", "ACCOUNTS"),
-            Option("subnet", "parallelcluster: where the cluster stands", "SUBNET"),
-        ),
-    ),
 }
 OPTIONS: dict[str, Option] = {o.name: o for c in COMMANDS.values() for o in c.options}
 
