@@ -219,8 +219,8 @@ def _provision(r: Run, options: Result) -> Result:
             "Run provision again later: who has a machine keeps it, only the missing ones are"
             " tried."
         )
-    if not r.check and (words := forecast.behind_caps(r)):
-        lines.append(words)
+    if not r.check:
+        lines += forecast.behind_caps(r, forecast.live_price(r))
     if not r.check and not drill.done_in(r.spec.folder, r.cloud.account):
         lines.append(
             "No drill is on record for this account: `python -m classroom doctor --drill` (an hour,"
@@ -251,7 +251,7 @@ def _renew_prices(r: Run) -> None:
 
 
 def _forecast(r: Run, _: Result) -> Result:
-    return forecast.show(r)
+    return forecast.show(r, forecast.live_price(r))
 
 
 def _prices(r: Run, options: Result) -> Result:

@@ -122,7 +122,7 @@ COMMANDS: dict[str, Command] = {
         playbook="teardown",
     ),
     "doctor": Command(
-        "say why it does not work",
+        "say whether the class can come up, why not, and what it will cost",
         (
             Option("policy", "print the IAM policy that these commands need"),
             Option("assistant", "with --policy: that of assistants of these sections", "SECTIONS"),
