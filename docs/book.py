@@ -120,6 +120,7 @@ CONTENTS = {
         "A class, day by day": "docs/class-days",
         "One cluster for all": "docs/cluster",
         "An organisation's account": "docs/organisations",
+        "Tools of others": "docs/other-tools",
         "A course of a thousand": "docs/scale",
         "A class up": "AWS_SETUP",
         "A class down": "docs/aws-teardown",

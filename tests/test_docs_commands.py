@@ -50,7 +50,6 @@ FOREIGN = {
     "sbatch",
     "squeue",
     "cluster-hours",
-    "pcluster",
 }
 #: Names in commands that stand for something of the reader's.
 NEEDS_AWS = re.compile(

@@ -117,6 +117,6 @@ def test_machines_of_others_count_against_the_quota(
     cloud.settle()
     done = classroom("provision", folder.file)
     assert len(done["launched"]) == 2 and done["exit_code"] == 1
-    assert "machines of others take 8" in next(iter(done["unplaced"].values()))
+    assert "8 of it used by others" in next(iter(done["unplaced"].values()))
     (row,) = [r for r in classroom("doctor", folder.file)["tables"][0]["rows"] if "L-2C3" in r[2]]
     assert row[0] == "NO" and "8 of it used by others" in row[2] and "value 32" in row[2]

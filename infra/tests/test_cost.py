@@ -148,4 +148,4 @@ def test_todays_price_is_used_only_if_the_answer_holds_one(
             return Pricing()
 
     run = Run(class_file.load(folder.file, NOW), Cloud())  # type: ignore[arg-type]
-    assert forecast.live_price(run, "us-east-2") == price
+    assert forecast.live_price(run) == price

@@ -23,6 +23,13 @@ ADMIN = json.dumps(
 )
 
 
+def test_the_boundary_is_what_the_roles_of_any_class_do() -> None:
+    words = {"class": "lab", "account": ACCOUNT, "sender": "course@example.edu"}
+    roles = [policies.read(kind, words) for kind in ("guard", "my", "machine")]
+    actions = [s["Action"] for document in roles for s in document["Statement"]]
+    assert actions == [s["Action"] for s in policies.boundary()["Statement"]]
+
+
 def trust(service: str) -> str:
     """Return a trust policy for a service."""
     statement = {"Effect": "Allow", "Principal": {"Service": service}, "Action": "sts:AssumeRole"}

@@ -270,7 +270,7 @@ def test_the_price_behind_caps_is_compared_with_todays(
     words: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(forecast, "live_price", lambda run, region: live)
+    monkeypatch.setattr(forecast, "live_price", lambda run: live)
     told = [line for line in classroom("provision", folder.file)["lines"] if "Caps go by" in line]
     assert [words in line for line in told] == ([True] if words else []), told
     notes = [r[2] for r in classroom("doctor", folder.file)["tables"][0]["rows"] if r[0] == "note"]

@@ -42,7 +42,6 @@ WAYS: dict[str, list[dict[str, Any]]] = {
     "extend": [{}],
     "save_work": [{}],
     "restore": [{}],
-    "export": [{"tool": "custodian"}],
     "doctor": [{}, {"request_quota": True}, {"policy": True}, {"policy": True, "assistant": "all"}],
     "keys": [{}, {"rotate": True}],
     "stop": [{}],

@@ -25,14 +25,6 @@ PROXIES = {
         "aws ec2-instance-connect open-tunnel --region {region} --instance-id %h --remote-port %p"
     ),
 }
-# What the agent on a machine needs for a session, and nothing else of Systems Manager.
-AGENT = [
-    "ssm:UpdateInstanceInformation",
-    "ssmmessages:CreateControlChannel",
-    "ssmmessages:CreateDataChannel",
-    "ssmmessages:OpenControlChannel",
-    "ssmmessages:OpenDataChannel",
-]
 REFUSED = re.compile(r"not authorized to perform: (\S+)(?: on resource: (\S+))?")
 POLICY = "service control policy"
 

@@ -26,7 +26,6 @@ from . import (
     drill,
     forecast,
     hosts,
-    others,
     power,
     provision,
     report,
@@ -36,10 +35,10 @@ from . import (
 from .options import COMMANDS, refused
 
 Result = dict[str, Any]
-WITHOUT_AN_ACCOUNT = ("check", "forecast", "prices", "doctor", "export")  # doctor says it itself
+WITHOUT_AN_ACCOUNT = ("check", "forecast", "prices", "doctor")  # doctor says it itself
 AFTER_THE_END = (
     *("status", "hosts", "cost", "prices", "stop", "doctor", "pages"),
-    *("save_work", "restore", "report", "export"),
+    *("save_work", "restore", "report"),
 )
 
 
@@ -220,8 +219,8 @@ def _provision(r: Run, options: Result) -> Result:
             "Run provision again later: who has a machine keeps it, only the missing ones are"
             " tried."
         )
-    if not r.check and (words := forecast.behind_caps(r)):
-        lines.append(words)
+    if not r.check:
+        lines += forecast.behind_caps(r, forecast.live_price(r))
     if not r.check and not drill.done_in(r.spec.folder, r.cloud.account):
         lines.append(
             "No drill is on record for this account: `python -m classroom doctor --drill` (an hour,"
@@ -252,7 +251,7 @@ def _renew_prices(r: Run) -> None:
 
 
 def _forecast(r: Run, _: Result) -> Result:
-    return forecast.show(r)
+    return forecast.show(r, forecast.live_price(r))
 
 
 def _prices(r: Run, options: Result) -> Result:
@@ -380,6 +379,5 @@ _COMMANDS: dict[str, Callable[[Run, Result], Result]] = {
     "reserve": daily.reserve_,
     "report": lambda r, _: report.write(r),
     "keys": _keys,
-    "export": lambda r, options: others.write(r.spec, options, r.check),
     "doctor": doctor.doctor,
 }

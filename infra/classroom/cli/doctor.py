@@ -1,5 +1,5 @@
-"""Say why it does not work, or that it would: credentials, regions, permissions, quotas, image,
-guards."""
+"""Say whether a class can come up, and what it will cost: credentials, regions, permissions,
+quotas, image, guards, forecast."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..money import prices
 from ..spec import lock, tags
 from ..spec.run import Run
 from ..students import mail
-from . import drill, forecast, preflight, quotas
+from . import drill, forecast, preflight
 
 
 def doctor(run: Run, options: dict[str, Any]) -> dict[str, Any]:
@@ -67,13 +67,16 @@ def doctor(run: Run, options: dict[str, Any]) -> dict[str, Any]:
         add_check("mails to students", lambda: mail.check(run))
     rows += [["note", "permissions", warning] for warning in read_only.warnings]
     bad, checks = sum(r[0] == "NO" for r in rows), len(rows)
-    behind = forecast.behind_caps(run)
-    for line in [*([behind] if behind else []), *prices.about(run.spec, run.cloud.now())]:
+    live = forecast.live_price(run)
+    ahead = forecast.show(run, live)
+    for line in [*forecast.behind_caps(run, live), *prices.about(run.spec, run.cloud.now())]:
         rows.append(["note", "prices", line])
     return {
         "tables": [
-            {"title": f"doctor: {run.spec.name}", "columns": ["", "what", "finding"], "rows": rows}
+            {"title": f"doctor: {run.spec.name}", "columns": ["", "what", "finding"], "rows": rows},
+            *ahead["tables"],
         ],
+        "forecast": ahead["forecast"],
         "summary": (f"{bad} of {checks} checks failed" if bad else f"all {checks} checks passed"),
         "exit_code": 1 if bad else 0,
     }
@@ -81,12 +84,12 @@ def doctor(run: Run, options: dict[str, Any]) -> dict[str, Any]:
 
 def _quotas(run: Run, region: str, request: bool, add_check: Callable[[str, Any], None]) -> None:
     """Look at each quota that the whole class needs of a region."""
-    found: list[quotas.Need] = []
-    add_check(f"{region}: quotas read", lambda: found.extend(quotas.needs(run, region)))
+    found: list[preflight.Need] = []
+    add_check(f"{region}: quotas read", lambda: found.extend(preflight.needs(run, region)))
     for need in found:
         add_check(
             f"{region}: quota of {need.unit}",
-            lambda need=need: quotas.check(run, need, request),
+            lambda need=need: preflight.ask(run, need, request),
         )
 
 

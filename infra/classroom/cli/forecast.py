@@ -135,12 +135,10 @@ def forecast(spec: ClassSpec, now: dt.datetime, live_hourly: float | None = None
     )
 
 
-def show(run: Run) -> dict[str, Any]:
+def show(run: Run, live: float | None) -> dict[str, Any]:
     """Return the forecast of a class as a result."""
     spec, now = run.spec, run.cloud.now()
-    f = forecast(
-        spec, now, live_price(run, spec.regions[0]) if spec.market == "on-demand" else None
-    )
+    f = forecast(spec, now, live)
     fleet, s = f"{f.machines} x {spec.instance_type}, {spec.market}", f.sources
     until = f"until {spec.teardown}"
     amounts = [
@@ -194,12 +192,14 @@ def show(run: Run) -> dict[str, Any]:
     }
 
 
-def live_price(run: Run, region: str) -> float | None:
-    """Return today's on-demand price from the Pricing API; None when it may not be asked or does
-    not know."""
+def live_price(run: Run) -> float | None:
+    """Return today's on-demand price from the Pricing API; None when the class pays another one, or
+    it may not be asked or does not know."""
+    if run.spec.market != "on-demand":
+        return None
     filters = [
         ("instanceType", run.spec.instance_type),
-        ("regionCode", region),
+        ("regionCode", run.spec.regions[0]),
         ("operatingSystem", "Linux"),
         ("preInstalledSw", "NA"),
         ("tenancy", "Shared"),
@@ -221,17 +221,16 @@ def live_price(run: Run, region: str) -> float | None:
     return None
 
 
-def behind_caps(run: Run) -> str:
-    """Return what to know about the price that caps go by, or ""."""
+def behind_caps(run: Run, live: float | None) -> list[str]:
+    """Return what to know about the price that caps go by."""
     spec, today = run.spec, run.cloud.now().date()
     price = prices.hourly_price(spec)
-    live = live_price(run, spec.regions[0]) if spec.market == "on-demand" else None
     says = f"Caps go by ${price.usd:g} an hour ({price.provenance(today)})"
     if live is not None and abs(live - price.usd) > 0.01 * live:
-        return (
+        return [
             f"{says}, and AWS asks ${live:g} in {spec.regions[0]}: run prices --refresh, or what"
             f" they call $100 is ${100 * live / price.usd:.0f}."
-        )
+        ]
     if live is None and (price.from_memory or (price.age(today) or 0) > prices.OLD_DAYS):
-        return f"{says}: run prices --refresh and name the table in class.yml."
-    return ""
+        return [f"{says}: run prices --refresh and name the table in class.yml."]
+    return []

@@ -122,7 +122,7 @@ COMMANDS: dict[str, Command] = {
         playbook="teardown",
     ),
     "doctor": Command(
-        "say why it does not work",
+        "say whether the class can come up, why not, and what it will cost",
         (
             Option("policy", "print the IAM policy that these commands need"),
             Option("assistant", "with --policy: that of assistants of these sections", "SECTIONS"),
@@ -142,14 +142,6 @@ COMMANDS: dict[str, Command] = {
         (
             Option("revoke", "end the links so far; the pages hold new ones"),
             Option("sign_in", "print a policy for students who sign in to AWS instead"),
-        ),
-    ),
-    "export": Command(
-        "write the class as a file of another tool: custodian, aws-nuke, parallelcluster",
-        (
-            Option("tool", "which tool", "TOOL"),
-            Option("spare", "aws-nuke: accounts that it must never touch", "ACCOUNTS"),
-            Option("subnet", "parallelcluster: where the cluster stands", "SUBNET"),
         ),
     ),
 }

@@ -4,6 +4,7 @@ run continues."""
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ..aws import rate_limit
@@ -17,7 +18,7 @@ from ..spec import clusters, ledger, lock, tags
 from ..spec.run import Run
 from ..students import links, mail
 from ..work import archives, copies, fetch
-from . import preflight, quotas
+from . import preflight
 
 CAUGHT = dt.timedelta(days=1)  # after which a machine that was never armed is left as it is
 
@@ -309,27 +310,15 @@ def _launch(
     reasons: dict[str, str],
     live: int,
 ) -> tuple[list[Wanted], list[Machine]]:
-    room = preflight.room(run, region, live)
     block = None
     if run.spec.market == "capacity-block":
         block = blocks.ensure(run, region, len(todo) + live)
         if block is None:
             reasons.update({w.name: f"no active capacity block in {region}" for w in todo})
             return todo, []
-    now, later = todo[: room.machines], todo[room.machines :]
-    if later:
-        reasons.update(
-            {
-                w.name: f"the quota {room.name} of {room.quota:g} vCPUs in {region} has no room"
-                + (f" (machines of others take {room.others})" if room.others else "")
-                for w in later
-            }
-        )
-        run.warn(
-            f"{region}: quota {room.code} ({room.name}) is {room.quota:g} vCPUs. Ask for more"
-            " (hours to days): " + preflight.quota_request(run, room, live + len(todo))
-        )
-    now, full = _with_disks(run, region, now, live, reasons)
+    now, later = _fitting(run, region, todo, live, preflight.vcpus, reasons)
+    # beyond the quota of disks AWS would accept launches, and end the machines while they start
+    now, full = _fitting(run, region, now, live, preflight.disks, reasons)
     later = full + later
     if not now:
         return later, []
@@ -356,22 +345,24 @@ def _launch(
     return later + left, [r.machine for r in results if r.machine is not None]
 
 
-def _with_disks(
-    run: Run, region: str, now: list[Wanted], live: int, reasons: dict[str, str]
+def _fitting(
+    run: Run,
+    region: str,
+    todo: list[Wanted],
+    live: int,
+    quota: Callable[[Run, str, int], preflight.Need | None],
+    reasons: dict[str, str],
 ) -> tuple[list[Wanted], list[Wanted]]:
-    """Return whose disks the account's quota has room for, and whose not: AWS would accept the
-    launch and end the machine while it starts."""
-    if not now:
-        return [], []
-    need = quotas.disks(run, region, live + len(now))
-    if need.enough or need.quota is None:
-        return now, []
-    size = run.spec.disk_gib / quotas.GIB_PER_TIB
-    fit = max(0, int((need.quota - need.others) / size) - live)
-    full = now[fit:]
-    reasons.update({w.name: f"{region}: the quota {need.sentence}; it has no room" for w in full})
+    """Return for whom a quota of the account has room, and for whom not."""
+    need = quota(run, region, live + len(todo)) if todo else None
+    if need is None or need.enough:
+        return todo, []
+    fit = max(0, need.fit - live)
+    reasons.update(
+        {w.name: f"{region}: the quota {need.sentence}; it has no room" for w in todo[fit:]}
+    )
     run.warn(f"{region}: {need.sentence}. Ask for more (hours to days): {need.command}")
-    return now[:fit], full
+    return todo[:fit], todo[fit:]
 
 
 def _stop_actions(run: Run, role: str, machines: list[Machine]) -> None:

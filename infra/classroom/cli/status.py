@@ -147,7 +147,7 @@ def _money(run: Run, existing: list[Machine], budget: dict[str, Any], used: floa
         yield (
             f"All of the account has cost ${spent:,.2f} this term, and ${most:,.2f} were to be"
             f" enough (the class's machines: ${used:,.2f}). Look for machines without a class: EC2"
-            " console, every region; `export --tool custodian` writes a policy that names them."
+            " console, every region; docs/other-tools.md has a policy that names them."
         )
     if used >= run.spec.budget.class_usd:
         yield f"${used:,.2f} of ${run.spec.budget.class_usd:,.2f} are used: start refuses now."

@@ -99,44 +99,40 @@ def self_service(run: Run) -> str:
 
 
 def self_service_policy(run: Run) -> dict[str, Any]:
-    """Return what the students' function may do: look, start what is armed, stop, write its two
+    """Return what the students' function may do: look, start what is armed, stop, write its
     tags, mail from one address."""
-    of_class = {f"aws:ResourceTag/{tags.CLASS}": run.spec.name}
-    return {
-        "Version": "2012-10-17",
-        "Statement": policies.serving(
-            {"StringEquals": of_class}, run.cloud.account, tags.prefix(run.spec), run.spec.mail_from
-        ),
-    }
+    document = policies.read("my", {**_words(run), "sender": run.spec.mail_from})
+    if not run.spec.mail_from:
+        _drop(document, "ses:SendEmail")
+    return document
 
 
 def guard_policy(run: Run) -> dict[str, Any]:
     """Return what the guards may do: stop, end and release what carries the class's tag, nothing
     else."""
-    account = run.cloud.account
-    of_class = {"StringEquals": {f"aws:ResourceTag/{tags.CLASS}": run.spec.name}}
-    role = f"arn:aws:iam::{account}:role/{guard_role(run)}"
-    return {
-        "Version": "2012-10-17",
-        "Statement": policies.guarding(
-            of_class,
-            account,
-            role,
-            tags.prefix(run.spec) + "*",
-            tags.function(run.spec) if run.spec.my else "",
-        ),
-    }
+    document = policies.read("guard", _words(run))
+    if not run.spec.my:
+        _drop(document, "lambda:InvokeFunction")
+    return document
 
 
 def machine_policy(run: Run) -> dict[str, Any] | None:
     """Return what machines may do: nothing, copy their work, be reached through Session Manager."""
-    account, statements = run.cloud.account, []
-    if run.spec.work_copies == "s3":
-        bucket = f"trainium-labs--{run.spec.name}--{account}"
-        statements += policies.copying(account, bucket)
-    if run.spec.reach == "session-manager":
-        statements += policies.sessions()
-    return {"Version": "2012-10-17", "Statement": statements} if statements else None
+    document = policies.read("machine", _words(run))
+    if run.spec.work_copies != "s3":
+        _drop(document, "s3:PutObject")
+    if run.spec.reach != "session-manager":
+        _drop(document, "ssmmessages:OpenDataChannel")
+    return document if document["Statement"] else None
+
+
+def _words(run: Run) -> dict[str, str]:
+    return {"class": run.spec.name, "account": run.cloud.account}
+
+
+def _drop(document: dict[str, Any], action: str) -> None:
+    """Take the statement of an action out of a policy."""
+    document["Statement"] = [s for s in document["Statement"] if action not in s["Action"]]
 
 
 def _boundary(run: Run) -> str | None:

@@ -39,7 +39,6 @@ options:
     - keys
     - pages
     - links
-    - export
   class_file:
     description: Path of class.yml or of its folder.
     required: true
@@ -148,18 +147,6 @@ options:
     description: 'For C(links): print a policy for students who sign in to AWS instead.'
     type: bool
     default: false
-  tool:
-    description: 'For C(export): which tool.'
-    type: str
-    default: ''
-  spare:
-    description: 'For C(export): aws-nuke: accounts that it must never touch.'
-    type: str
-    default: ''
-  subnet:
-    description: 'For C(export): parallelcluster: where the cluster stands.'
-    type: str
-    default: ''
 author:
   - trainium-labs (@trainium-labs)
 """
