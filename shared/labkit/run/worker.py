@@ -78,10 +78,14 @@ class Worker:
         end, pause = time.monotonic() + timeout_s, 0.001
         while True:
             ended = self._process.poll()  # asked first: it may answer and end in between
-            if path.exists():
-                reply = json.loads(path.read_text(encoding="utf-8"))
+            try:
+                text = path.read_text(encoding="utf-8")
                 path.unlink()
-                return reply
+                return json.loads(text)
+            except FileNotFoundError:
+                pass
+            except PermissionError:  # on Windows, while who renamed it still has it open
+                ended = None
             if ended is not None:
                 return {
                     "error": {
