@@ -1,16 +1,19 @@
 """Micro-kernels of verify_sim, one for each instruction, made from the simulator's declarations.
 
-`python -m labkit.neuron.generate` writes micro/rows/: kernels.py (neuronxcc.nki), kernels_nki.py
-(nki) and rows.json, which says at which sizes and on which targets each kernel runs, and which
+`python -m labkit.neuron.generate FOLDER` writes kernels.py (neuronxcc.nki), kernels_nki.py (nki)
+and rows.json, which says at which sizes and on which targets each kernel runs, and which
 instruction has none, with the reason. What the table cannot declare stands in SAMPLES, and what
 needs more than an argument is written by hand, in micro/hand/.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import linecache
+import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +21,10 @@ import numpy as np
 
 import nkisim
 
+from ..files import replace
 from ..load import load_module
 
-FOLDER = Path(__file__).with_name("micro") / "rows"
-BY_HAND = FOLDER.with_name("hand")
+BY_HAND = Path(__file__).with_name("micro") / "hand"
 #: Columns of a tile: of small, middle and large instructions.
 SIZES = (64, 512, 2048)
 FILES = {"beta1": "kernels.py", "nki": "kernels_nki.py"}
@@ -101,6 +104,7 @@ WIDTHS = {"nc_matmul.stationary": "64", "bn_aggr.data": "6", "dst_scale": "a.sha
 WRITES = {"rng": ("128", "a.shape[1]", "nl.uint32"), "iota": ("128", "a.shape[1]", "nl.int32")}
 #: What these give is by chance, or what earlier kernels left: only their times are compared.
 RANDOM = frozenset(("rng", "rand2", "rand_get_state", "rand_set_state", "set_rng_seed"))
+REFERENCE = '"""The generated kernels have no reference: backends are held against each other."""\n'
 
 
 def value(row: dict[str, Any], name: str) -> str:
@@ -336,18 +340,27 @@ def generate() -> dict[str, str]:
                 continue
             parts[dialect].append("\n\n" + source + "\n")
             cases.append(
-                {"kernel": row["name"], "dialect": dialect, "sizes": runs, "folder": FOLDER.name}
+                {"kernel": row["name"], "dialect": dialect, "sizes": runs, "folder": "rows"}
             )
     facts: dict[str, Any] = {"cases": cases, "missing": missing}
-    return {**{FILES[d]: "".join(text) for d, text in parts.items()}, "rows.json": lines_of(facts)}
+    return {
+        **{FILES[d]: "".join(text) for d, text in parts.items()},
+        "reference.py": REFERENCE,
+        "rows.json": lines_of(facts),
+    }
 
 
-def main() -> int:
-    """Write the files."""
-    FOLDER.mkdir(exist_ok=True)
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the kernels, and what there is to know of them, into a folder."""
+    parser = argparse.ArgumentParser(prog="labkit.neuron.generate", description=main.__doc__)
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    folder = parser.parse_args(argv).folder
+    folder.mkdir(parents=True, exist_ok=True)
     for name, text in generate().items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
-    facts = json.loads((FOLDER / "rows.json").read_text(encoding="utf-8"))
+        new = folder / f"{name}.{os.getpid()}.tmp"  # another run may read them meanwhile
+        new.write_text(text, encoding="utf-8", newline="\n")
+        replace(new, folder / name)
+    facts = json.loads((folder / "rows.json").read_text(encoding="utf-8"))
     for name, why in facts["missing"].items():
         print(f"{name}: {why}")
     print(f"{len(facts['cases'])} kernels")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -28,18 +29,17 @@ import nkisim
 from ..dialect import DIALECTS
 from ..evaluate import PASSED, Outcome, References, judge
 from ..history.results import provenance, sdk_version
-from ..load import load_module
+from ..load import labs_root, load_module
 from ..remote.flags import add_host_flags
 from ..run.child import job_of
 from ..run.compare import compare
 from ..run.worker import Worker
 from ..show import progress, terminal
 from ..spec import TARGETS, Case, Lab, MustFailNumerically, MustRaise, SpecError, Tensor
-from .generate import RANDOM
+from .generate import BY_HAND, RANDOM
 
 BACKENDS = ("sim", "sdk-sim", "hw")
 MICRO = Path(__file__).with_name("micro")
-ROWS = MICRO / "rows"
 #: Columns of the micro-kernels: of small, middle and large instructions.
 SIZES = (64, 512, 2048)
 OUT = Path("results")
@@ -92,15 +92,36 @@ def micro_lab() -> Lab:
     return Lab("micro", "One instruction, many times", MICRO, tuple(cases))
 
 
-def row_labs() -> list[Lab]:
+def generated(folder: Path) -> Path:
+    """Write the micro-kernels of the table into a folder; return it.
+
+    They are tried out on the simulator as they are made, so a process of its own makes them:
+    in this one, `nki` may be the SDK's.
+    """
+    here = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(
+        [sys.executable, "-m", "labkit.neuron.generate", str(folder)],
+        env=dict(os.environ, NKI_BACKEND="sim", NKI_BANNER="0", PYTHONUTF8="1", PYTHONPATH=path),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+    )
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        raise SpecError(f"the micro-kernels could not be written to {folder}: {why}")
+    return folder
+
+
+def row_labs(rows: Path) -> list[Lab]:
     """Return the micro-kernels of the table, one for each instruction: a lab for each dialect of
-    those that are generated, and one of those that are written by hand.
+    those that are generated, in `rows`, and one of those that are written by hand.
 
     They have no reference: what they give is compared between the backends.
     """
-    made = json.loads((ROWS / "rows.json").read_text(encoding="utf-8"))["cases"]
+    made = json.loads((rows / "rows.json").read_text(encoding="utf-8"))["cases"]
     labs = []
-    for folder, dialect in product(("rows", "hand"), DIALECTS):
+    for (name, folder), dialect in product((("rows", rows), ("hand", BY_HAND)), DIALECTS):
         cases = [
             Case(
                 f"{one['kernel']}_{n}",
@@ -113,10 +134,10 @@ def row_labs() -> list[Lab]:
                 targets=tuple(t for t, sizes in one["sizes"].items() if n in sizes),
             )
             for one in made
-            if (one["folder"], one["dialect"]) == (folder, dialect)
+            if (one["folder"], one["dialect"]) == (name, dialect)
             for n in sorted({n for sizes in one["sizes"].values() for n in sizes})
         ]
-        labs.append(Lab(folder, "Each instruction", MICRO / folder, tuple(cases), dialect=dialect))
+        labs.append(Lab(name, "Each instruction", folder, tuple(cases), dialect=dialect))
     return labs
 
 
@@ -422,7 +443,11 @@ def verify_sim(argv: Sequence[str] | None = None, run: Runner | None = None) -> 
         for one in [lab.speaking(dialect)]
     }
     if "micro" in chosen:
-        labs |= {lab.label: lab for lab in row_labs() if lab.dialect in spoken}
+        # records name a kernel by its path in the repository: wherever --out is, it is there
+        root = labs_root().resolve().parent
+        out = args.out if args.out.resolve().is_relative_to(root) else root / OUT
+        made = row_labs(generated(out / "rows"))
+        labs |= {lab.label: lab for lab in made if lab.dialect in spoken}
     fleet, target = "full" if args.full else "quick", args.target or "trn1"
     console, rows, runners = terminal(), [], Runners()
     todo = [
@@ -455,8 +480,6 @@ def report(
     console: Console,
 ) -> int:
     """Write the files, print the table; return 0 if all agree, 1 if not."""
-    from ..load import labs_root
-
     root = labs_root().resolve().parent
     first = next(iter(labs.values()))
     facts = provenance(first, "hw" if "hw" in backends else "sdk-sim", target, first.seed)
@@ -491,5 +514,11 @@ def report(
         f"written: {out / 'verify_sim.json'}, .html, {path.name} (for calibrate --fit)",
         highlight=False,
     )
+    for folder in {lab.folder for lab in labs.values() if lab.name == "rows"}:
+        console.print(
+            f"kernels of single instructions: {folder}; its rows.json says which has none, and why",
+            highlight=False,
+            soft_wrap=True,
+        )
     agree = all(v == "passed" for r in rows for v in r.verdicts.values())
     return 0 if agree and not any(r.disagree for r in rows) else 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,6 +51,12 @@ class FakeChip:
         return reply
 
 
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory) -> Path:
+    """The micro-kernels of the table, generated as verify_sim does."""
+    return verify.generated(tmp_path_factory.mktemp("made") / "rows")
+
+
 @pytest.fixture
 def here(monkeypatch):
     monkeypatch.chdir(ROOT)
@@ -63,7 +71,8 @@ def here(monkeypatch):
     monkeypatch.setattr(
         verify, "micro_lab", lambda: verify.Lab(lab.name, lab.title, lab.folder, small)
     )
-    monkeypatch.setattr(verify, "row_labs", lambda: [])
+    monkeypatch.setattr(verify, "generated", lambda folder: folder)
+    monkeypatch.setattr(verify, "row_labs", lambda rows: [])
 
 
 def test_latencies_are_compared_and_become_records_that_fit(tmp_path, here, capsys):
@@ -109,16 +118,52 @@ def test_every_micro_kernel_is_right_in_simulation(target, monkeypatch, tmp_path
     assert "micro/matmul" in capsys.readouterr().out
 
 
-@pytest.mark.full
-def test_the_generated_kernels_are_up_to_date():
-    for name, text in generate.generate().items():
-        assert (verify.ROWS / name).read_text(encoding="utf-8") == text, (
-            "run: python -m labkit.neuron.generate"
-        )
+def test_the_generated_kernels_import_their_package_alone_as_the_chip_wants_them(rows):
+    for dialect, name in generate.FILES.items():
+        tree = ast.parse((rows / name).read_text(encoding="utf-8"))
+        found = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+        package = "nki" if dialect == "nki" else "neuronxcc.nki"
+        assert found == {package, f"{package}.isa", f"{package}.language"}
+        assert {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)} == {"__future__"}
 
 
-def test_every_public_instruction_has_a_micro_kernel_or_is_named_as_without():
-    facts = json.loads((verify.ROWS / "rows.json").read_text(encoding="utf-8"))
+def test_kernels_that_cannot_be_written_get_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SpecError, match="could not be written to .*file"):
+        verify.generated(tmp_path / "file" / "rows")
+
+
+@pytest.fixture
+def repository(tmp_path, rows, monkeypatch) -> Path:
+    """A repository into which the kernels of the table are written; two of them are run."""
+    (tmp_path / "repository" / "labs").mkdir(parents=True)
+    monkeypatch.setenv("LABKIT_LABS", str(tmp_path / "repository" / "labs"))
+    monkeypatch.setattr(verify, "micro_lab", lambda: verify.Lab("none", "", verify.MICRO, ()))
+    monkeypatch.setattr(verify, "generated", lambda folder: shutil.copytree(rows, folder))
+    of_all = verify.row_labs
+
+    def few(folder):
+        (lab,) = [x for x in of_all(folder) if (x.name, x.dialect) == ("rows", "nki")]
+        some = ("reciprocal_64", "tensor_copy_64")
+        return [replace(lab, cases=tuple(c for c in lab.cases if c.name in some))]
+
+    monkeypatch.setattr(verify, "row_labs", few)
+    return tmp_path / "repository"
+
+
+def test_records_of_generated_kernels_are_found_again(tmp_path, repository, capsys):
+    """By their path in the repository, wherever --out is."""
+    assert verify.verify_sim(["micro", "--out", str(tmp_path / "out")], FakeChip().run) == 0
+    said = capsys.readouterr().out
+    made = repository / "results" / "rows"
+    assert str(made) in said and (made / "rows.json").is_file()
+    found = json.loads((tmp_path / "out" / "verify_sim.records.json").read_text())["records"]
+    assert {r["source"]["path"] for r in found} == {"results/rows/kernels_nki.py"}
+    assert "launch_us: it moves 2 families" in said  # both were found and run by `calibrate --fit`
+
+
+def test_every_public_instruction_has_a_micro_kernel_or_is_named_as_without(rows):
+    facts = json.loads((rows / "rows.json").read_text(encoding="utf-8"))
     public = {
         (dialect, row["name"]): f"{dialect} {row[dialect]}"
         for row in nkisim.rows()
@@ -134,9 +179,9 @@ def test_every_public_instruction_has_a_micro_kernel_or_is_named_as_without():
         assert case["sizes"], case
 
 
-def test_a_micro_kernel_issues_its_instruction_many_times():
+def test_a_micro_kernel_issues_its_instruction_many_times(rows):
     """On each target and size; some functions of `nki` lower to a row of another name."""
-    for lab in verify.row_labs():
+    for lab in verify.row_labs(rows):
         for case in lab.cases:
             reply = FakeChip().run("sim", lab, case, case.targets[-1])
             counts = reply["stats"]["instructions"]
@@ -145,13 +190,7 @@ def test_a_micro_kernel_issues_its_instruction_many_times():
             assert counts.get(name, 0) >= generate.TIMES, (lab.label, case.name, counts)
 
 
-def test_a_chip_that_computes_an_instruction_differently_is_found(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(ROOT)
-    labs = [lab for lab in verify.row_labs() if lab.dialect == "nki"]
-    cases = tuple(c for c in labs[0].cases if c.name in ("reciprocal_64", "tensor_copy_64"))
-    monkeypatch.setattr(verify, "micro_lab", lambda: verify.Lab("none", "", verify.MICRO, ()))
-    monkeypatch.setattr(verify, "row_labs", lambda: [replace(labs[0], cases=cases)])
-
+def test_a_chip_that_computes_an_instruction_differently_is_found(tmp_path, repository, capsys):
     class Other(FakeChip):
         def run(self, backend, lab, case, target):
             reply = super().run(backend, lab, case, target)

@@ -1,1 +1,0 @@
-"""Micro-kernels that are generated, one for each instruction of the table."""

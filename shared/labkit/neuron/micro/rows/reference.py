@@ -1,1 +1,0 @@
-"""The generated kernels have no reference: backends are held against each other."""
