@@ -8,10 +8,12 @@ Ends with 1 if one fails, and with 2 if no Python of VERSIONS was found.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
@@ -57,6 +59,12 @@ def python_of(version: str) -> str | None:
     return next((p for p in found if p and has_version(p, version)), None)
 
 
+def needless(package: Path) -> list[str]:
+    """Return the files of a wheel that only those who calibrate the model read, from a checkout."""
+    names = zipfile.ZipFile(package).namelist() if package.suffix == ".whl" else []
+    return [name for name in names if re.search("calibration/|measurements|twins", name)]
+
+
 def attempt(python: str, package: Path, extra: str) -> str:
     """Install a package into an empty environment and run it there; return "" or what failed."""
     # nothing of ours may be on the path: what is tried is what was installed
@@ -85,6 +93,11 @@ def attempt(python: str, package: Path, extra: str) -> str:
                     f"{Path(command[0]).name} {' '.join(map(str, command[1:]))}\n"
                     + (done.stdout + done.stderr)[-2000:]
                 )
+        done = subprocess.run(
+            [str(bin / "nkisim"), "calibrate"], cwd=folder, env=env, text=True, capture_output=True
+        )
+        if done.returncode != 2 or "clone the repository" not in done.stderr:
+            return f"calibrate without a checkout\n{done.stderr[-2000:]}"
         if not extra:
             done = subprocess.run(
                 [str(bin / "labkit"), "simulate"],
@@ -101,6 +114,10 @@ def attempt(python: str, package: Path, extra: str) -> str:
 def main() -> int:
     """Try all packages given with all versions; print a line for each."""
     wrong = tried = 0
+    for package in map(Path, sys.argv[1:]):
+        if names := needless(package):
+            wrong += 1
+            print(f"{package.name} has what only calibration reads: {', '.join(names)}")
     for version in VERSIONS:
         python = python_of(version)
         if python is None:

@@ -2,11 +2,11 @@
 
     python tools/benchmarks/tune_matmul_grid.py [--sources DIR] [--write]
 
-The measurements are published ones that nkisim carries (data/measurements-nki.json): one kernel of
-the package nki, and 74 choices of the tiles of a block. `tune` predicts every combination of those
-values, and its table is held against the times of the chip. Without `--sources`, a folder with a
-checkout of aws-neuron/aws-neuron-sdk as DIR/aws-neuron+aws-neuron-sdk, a kernel of ours with the
-structure of AWS's is tuned.
+The measurements are published ones that come with nkisim (calibration/measurements-nki.json): one
+kernel of the package nki, and 74 choices of the tiles of a block. `tune` predicts every combination
+of those values, and its table is held against the times of the chip. Without `--sources`, a folder
+with a checkout of aws-neuron/aws-neuron-sdk as DIR/aws-neuron+aws-neuron-sdk, a kernel of ours with
+the structure of AWS's is tuned.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import nkisim
 from labkit.load import load_module
 from nkisim.tuning.tune import Row
 
-DATA = Path(nkisim.__file__).parent / "data"
+CALIBRATION = Path(nkisim.__file__).parent / "calibration"
 NAMES = ("TILES_IN_BLOCK_M", "TILES_IN_BLOCK_N", "TILES_IN_BLOCK_K")
 #: what is measured differs by less from one run to the next: choices this near are equally good
 NOISE = 0.005
@@ -44,7 +44,7 @@ def values(kwargs: Any) -> tuple[int, ...]:
 def grids() -> dict[str, list[dict[str, Any]]]:
     """Return the measured records with block sizes, by problem."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for record in json.loads((DATA / "measurements-nki.json").read_text("utf-8"))["records"]:
+    for record in json.loads((CALIBRATION / "measurements-nki.json").read_text("utf-8"))["records"]:
         if set(NAMES) <= set(record.get("kwargs", {})):
             key = json.dumps([record["args"], record["target"], record["descriptors"]])
             found.setdefault(key, []).append(record)
@@ -55,7 +55,7 @@ def kernel(sources: Path | None, record: dict[str, Any]) -> Any:
     """Return the kernel of a record: the published one, or ours with its structure."""
     if sources is None:
         return getattr(
-            load_module(DATA / record["twin"]["file"], "twin"), record["twin"]["function"]
+            load_module(CALIBRATION / record["twin"]["file"], "twin"), record["twin"]["function"]
         )
     source = record["source"]
     checkouts = sorted(sources.glob(source["repo"].replace("/", "+") + "*"), reverse=True)

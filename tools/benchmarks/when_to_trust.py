@@ -25,6 +25,7 @@ import nkisim
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "evaluate.md"
 DATA = Path(nkisim.__file__).parent / "data"
+CALIBRATION = DATA.with_name("calibration")
 THRESHOLDS = (0, 1, 2, 5, 10, 20, 50)  # % by which two predictions differ
 CLEAR = 0.05  # measured times that are nearer are no order
 
@@ -35,7 +36,7 @@ def pairs() -> Iterator[tuple[bool, float, bool]]:
     records = [
         r
         for name in facts["files"]
-        for r in json.loads((DATA / name["file"]).read_text("utf-8"))["records"]
+        for r in json.loads((CALIBRATION / name["file"]).read_text("utf-8"))["records"]
         if r["id"] in facts["across_us"]
     ]
     for a, b in combinations(records, 2):

@@ -15,7 +15,6 @@ import linecache
 import math
 import subprocess
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +83,8 @@ class Record:
         )
 
 
-#: the files of records that nkisim carries
+FOLDER = Path(__file__).parent
+#: the files of records that come with the repository
 CARRIED = (
     "measurements.json",
     "measurements-2.json",
@@ -96,8 +96,7 @@ CARRIED = (
 def load(path: str | None = None) -> list[Record]:
     """Read a file of records; without a path: all that nkisim carries."""
     if path is None:
-        folder = resources.files("nkisim").joinpath("data")
-        return [r for name in CARRIED for r in load(str(folder.joinpath(name)))]
+        return [r for name in CARRIED for r in load(str(FOLDER / name))]
     else:
         try:
             text = Path(path).read_text("utf-8")
@@ -132,7 +131,7 @@ def load(path: str | None = None) -> list[Record]:
             what="This is not a file of measurement records.",
             given=str(exc),
             limit=f"schema {SCHEMA}: records with id, target, metric, value_us, source and args",
-            hint="see shared/nkisim/data/README.md for the format",
+            hint="see shared/nkisim/calibration/README.md for the format",
         ) from None
 
 
@@ -311,13 +310,16 @@ def kernel(record: Record, sources: Path) -> Any:
 
 
 def twin(record: Record) -> Any:
-    """Return the kernel of ours that has the structure of the record's (data/twins.py)."""
+    """Return the kernel of ours that has the structure of the record's (twins.py)."""
     if not record.twin:
         raise Skipped("no kernel of ours has its structure")
     file = "twins_nki.py" if record.twin.get("file") == "twins_nki.py" else "twins.py"
-    text = resources.files("nkisim").joinpath(f"data/{file}").read_text("utf-8")
+    text = (FOLDER / file).read_text("utf-8")
     func = _function(
-        text, f"nkisim/data/{file}", str(record.twin.get("function")), record.twin.get("set", {})
+        text,
+        f"nkisim/calibration/{file}",
+        str(record.twin.get("function")),
+        record.twin.get("set", {}),
     )
     if record.twin.get("skip_middle_end"):  # as the record's kernel does
         from neuronxcc.nki.compiler import skip_middle_end_transformations

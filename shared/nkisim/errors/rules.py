@@ -416,7 +416,7 @@ NKI-K20 | - | A kernel has one dialect
 neuronxcc.nki (instructions return tiles) and nki (instructions write into dst=) are two languages with names in common. A kernel that is decorated in the one and calls the other gets tensors that neither of them knows; since 0.4 the compiler of nki refuses neuronxcc.nki inside of a kernel. The launchers of neuronxcc.nki (baremetal, benchmark, profile, simulate_kernel) take kernels of their own dialect: one of import nki has run there without an error, and its outputs were zeros.
 Try: import nki, import nki.isa as nisa and import nki.language as nl; or neuronxcc.nki in all three.
 NKI-C01 | - | Files of measurement records
-Records say which public kernel took how long: see shared/nkisim/data/README.md.
+Records say which public kernel took how long: see shared/nkisim/calibration/README.md.
 Try: --measurements with a file of that form.
 NKI-A01 | - | Addresses of direct allocation
 A tile's bytes lie inside the usable part of a partition; bases of partitions (and bytes in PSUM) are 0. The SDK calls this "allocated memory out of bound".

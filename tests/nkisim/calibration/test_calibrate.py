@@ -384,7 +384,7 @@ def test_a_sum_of_launches_is_one_record(world, capsys):
 
 def test_the_written_predictions_are_those_of_this_model():
     """Of kernels that need no sources, every third; if it fails, the model has changed: see
-    data/README."""
+    calibration/README."""
     cache: dict = {}
     now = {
         r.id: compare(r, None, cache).predicted_us

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib import resources
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import pytest
 import nkisim
 from nkisim.calibration import records
 
-FILE = resources.files("nkisim").joinpath("data/measurements-nki.json")
+FILE = records.FOLDER / "measurements-nki.json"
 COUNTS = {r["id"]: r for r in json.loads(FILE.read_text("utf-8"))["records"]}
 WITH_TWINS = [r for r in records.load(str(FILE)) if r.twin]
 

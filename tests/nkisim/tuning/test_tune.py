@@ -25,6 +25,7 @@ HERE = Path(__file__).parents[1]
 ROOT = Path(__file__).parents[3]
 KERNELS = HERE / "kernels_to_tune.py"
 DATA = Path(nkisim.__file__).parent / "data"
+CALIBRATION = DATA.with_name("calibration")
 X = np.random.default_rng(0).standard_normal((512, 2048), dtype=np.float32)
 ARG = ["--arg", "512x2048:float32", "--target", "trn2"]
 WIDTHS = {"WIDTH": [128, 512, 2048]}
@@ -180,13 +181,13 @@ def test_among_equals_the_one_that_moves_least_is_named():
     """Block sizes of a product of 2048^3 in float32, most of them as fast as the Tensor Engine."""
     records = [
         r
-        for r in json.loads((DATA / "measurements-nki.json").read_text("utf-8"))["records"]
+        for r in json.loads((CALIBRATION / "measurements-nki.json").read_text("utf-8"))["records"]
         if r.get("kwargs", {}).get("TILES_IN_BLOCK_K") == 4
     ]
     measured = {tuple(r["kwargs"].values()): r["value_us"] for r in records}
     choices = {name: sorted({r["kwargs"][name] for r in records}) for name in records[0]["kwargs"]}
     inputs = [np.zeros(a["shape"], a["dtype"]) for a in records[0]["args"]]
-    twin = load_module(DATA / records[0]["twin"]["file"], "tuned_twin")
+    twin = load_module(CALIBRATION / records[0]["twin"]["file"], "tuned_twin")
     found = nkisim.tune(
         twin.blocked_matmul, *inputs, choices=choices, target="trn2", best=0, descriptors="dge"
     )
