@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 
-from ..dialect import DIALECTS, PACKAGE
+from ..dialect import DIALECTS
 from ..spec import SpecError
 
 BOTH = "both"
@@ -85,25 +85,3 @@ def _named(text: str, dialect: str) -> str:
         return text
     text = re.sub(r"(?<!\w)(kernels|tour)\.(py|ipynb)\b", r"\1_nki.\2", text)
     return text.replace("my-trn1", "my-trn2")  # NKI 0.3 and later are for trn2 and later
-
-
-def words_of_the_other(dialect: str) -> tuple[str, ...]:
-    """Return patterns of what a reader of one dialect has no use for: names of the other one."""
-    any_ = (r"(newer|older|other) dialect", r"two dialects", r"both dialects", r"--dialect\b")
-    if dialect == "nki":
-        return (
-            *any_,
-            re.escape(PACKAGE["beta1"]),
-            r"\bneuronxcc\b",
-            r"(?<!\w)kernels\.py\b",
-            r"\bbeta ?1\b",
-            r"affine_range|sequential_range|par_dim|mod_alloc|mgrid|\bncc\.",
-            r"\bnl\.(load|store|copy|zeros|load_transpose2d)\b",
-        )
-    return (
-        *any_,
-        r"\bimport nki\b",
-        r"kernels_nki",
-        r"_nki\.(py|ipynb)",
-        r"\baccumulate=(k >|not |True|False)",
-    )

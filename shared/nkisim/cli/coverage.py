@@ -78,7 +78,6 @@ class _Tiles:
         self.row = nl.load(x[0:1])
         self.v = self.t[:, 0:1]
         self.i32 = nl.zeros((32, 32), np.int32)
-        self.u16 = nl.zeros((32, 1), np.uint16)
         self.out = nl.ndarray((32, 32), np.float32, buffer=nl.private_hbm)
         self.idx = nl.zeros((32, 1), np.int32)
         self.p, self.f = nl.mgrid[0:32, 0:32]

@@ -72,8 +72,6 @@ _ALSO = {
     "err_bitvec_operand_must_be_integer": "NKI-D06",
     "err_reduce_bitvec_op_invalid_dtype": "NKI-D06",
 }
-_MORE = """nkisim COMMAND --help says more about one of them.
-nkisim and python -m nkisim are the same program."""
 _ABOUT = 8  # rules that are shown about a word
 #: a package that the wheel leaves out
 CALIBRATION = "nkisim.calibration"

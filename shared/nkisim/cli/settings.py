@@ -19,11 +19,6 @@ from nkisim.cli.time_limit import DEFAULT_S
 from nkisim.lint import level
 from nkisim.lint.constructs import VERSIONS
 
-#: flags of this module that take a value, by which a command line is cut
-WITH_VALUE = (
-    *("--course", "--target", "--release", "--language-version", "--level", "--checks"),
-    *("--language", "--timeout"),
-)
 #: variables that a command may set, and that are as before when it ends
 VARIABLES = (
     course.VARIABLE,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import CodeType
 from typing import Any
 
@@ -114,8 +113,3 @@ def as_error(finding: Finding, more: int = 0) -> NkiError:
     what, _, _ = finding.text.partition(" (NKI ")
     rest = f"; {more} more like this" if more else ""
     return fail(finding.id, f"{what}{rest}", where=finding.where)
-
-
-def strictly(findings: list[Finding]) -> list[Finding]:
-    """Return the findings with errors in place of warnings."""
-    return [replace(f, severity="error") if f.severity == "warning" else f for f in findings]

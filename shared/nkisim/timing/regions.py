@@ -10,8 +10,6 @@ from .critical_path import CriticalPath
 from .schedule import ENGINES, Schedule
 
 DMA = ENGINES.index("dma")
-#: not in the source: one iteration for each instance of a grid or core
-_UNWRITTEN = ("grid", "cores")
 
 
 def _work_us(plan: Schedule, hw_engines: int) -> np.ndarray:

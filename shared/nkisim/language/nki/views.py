@@ -23,8 +23,6 @@ from ...machine.limits import integer
 from ...machine.tensor import Tensor
 from .registers import held
 
-_APS = "NKI deep dive: access patterns"
-
 
 def origin(base: Tensor) -> int:
     """Return the byte at which a tensor begins in its storage."""
