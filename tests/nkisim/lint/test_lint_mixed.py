@@ -116,8 +116,11 @@ def kernels():
 
 
 @pytest.mark.parametrize("launch", LAUNCHERS.values(), ids=LAUNCHERS)
-def test_a_launcher_of_the_older_dialect_takes_no_kernel_of_the_newer(launch, monkeypatch):
+def test_a_launcher_of_the_older_dialect_takes_no_kernel_of_the_newer(
+    launch, monkeypatch, tmp_path
+):
     """On a chip such a run gave zeros, without an error."""
+    monkeypatch.chdir(tmp_path)  # launchers leave files
     older, new, old = kernels()
     with pytest.raises(nkisim.NkiError, match="is given new, a kernel of import nki") as caught:
         launch(older, new)
