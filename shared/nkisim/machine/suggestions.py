@@ -49,6 +49,15 @@ def made(name: str, shape: Sequence[int], dtype: Any, like: str = "", memory: st
     return f"{name} = nl.ndarray({tuple(shape)}, dtype={of}, buffer=nl.{memory})"
 
 
+def _window(text: str, width: int) -> str:
+    """Return `row[:, j:j + width]` of `row[:, j:n]`, a slice of columns whose start is no number.
+
+    Such a window moves. A wider destination would take what is no part of it. "" of other texts.
+    """
+    found = re.fullmatch(r"(\w+\[[^\[\],]+, )([^:\[\],]*[A-Za-z_][^:\[\],]*):[^:\[\],]*\]", text)
+    return f"{found[1]}{found[2]}:{found[2]} + {width}]" if found else ""
+
+
 def copy(api: str, dst: Any, src: Any, names: Sequence[str] = _COPY) -> str:
     """Return what to write where the two sides of a copy have different shapes."""
     if not src.shape:
@@ -71,6 +80,9 @@ def copy(api: str, dst: Any, src: Any, names: Sequence[str] = _COPY) -> str:
             else f"a destination of the shape of the tile, {src.shape}"
             + ": a slice goes from start to start + size, i * 128 to i * 128 + 128" * (":" in one)
         )
+    if len(src.shape) == len(dst.shape) == 2 and src.shape[1] > dst.shape[1]:
+        if window := _window(other, dst.shape[1]):
+            return f"as many columns as the destination has: {names[1]}={window}"
     name = one if one.isidentifier() else "t"
     if dst.memory != "hbm" and src.memory == "hbm" and len(src.shape) == 1 < len(dst.shape):
         row = source_text.base(other) or "x"
@@ -135,6 +147,11 @@ def result(api: str, dst: Any, shape: tuple[int, ...], signature: str) -> str:
     hint = "make dst with the shape of the result: " + made(
         name, shape, dst.dtype, memory=dst.memory
     )
+    read = next((n for n in ("data", "data1", "src") if n in given), "")
+    if read and len(shape) == len(dst.shape) == 2 and shape[1] > dst.shape[1] > 1:
+        if window := _window(given[read], dst.shape[1]):
+            return f"as many columns as dst has: {read}={window}"
+        hint += f"; or where a window moves: {read}={given[read]}[:, j:j + {dst.shape[1]}]"
     piece = source_text.part(text, dst.shape, shape)
     return hint + (f"; or write a part of it: dst={piece}" if piece and piece != text else "")
 

@@ -104,6 +104,27 @@ NKI = (
         "NKI-S01",
         "s = nl.ndarray((128, 512)",
     ),
+    # a window that moves: more of dst would take what is no part of it
+    Row(
+        "for j in range(2):\n        nisa.tensor_copy(dst=y[:, 0:510], src=t[:, j:512])",
+        "NKI-S01",
+        "src=t[:, j:j + 510]",
+        "for j in range(2):\n        nisa.tensor_copy(dst=y[:, 0:510], src=t[:, j:j + 510])",
+    ),
+    Row(
+        "for j in range(2):\n        "
+        "nisa.tensor_scalar(dst=y[:, 0:510], data=t[0:128, 2 * j:n], op0=nl.add, operand0=1.0)",
+        "NKI-S01",
+        "data=t[0:128, 2 * j:2 * j + 510]",
+        "for j in range(2):\n        "
+        "nisa.tensor_scalar(dst=y[:, 0:510], data=t[:, j:j + 510], op0=nl.add, operand0=1.0)",
+    ),
+    Row(
+        "nisa.tensor_scalar(dst=y[:, 0:510], data=t, op0=nl.add, operand0=1.0)",
+        "NKI-S01",
+        "or where a window moves: data=t[:, j:j + 510]",
+        "nisa.tensor_scalar(dst=y[:, 0:510], data=t[:, 2:2 + 510], op0=nl.add, operand0=1.0)",
+    ),
     Row(
         "nisa.nc_matmul(dst=q, stationary=t[:, 0:128], moving=u)",
         "NKI-S01",
