@@ -113,83 +113,74 @@ class Accepted(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One instruction of the chip.
+    """One instruction of the chip: what it is called, takes, computes and costs.
 
-    What it is: `name` in records and profiles; `public` name ("nisa.activation"; "" if only other
-    functions lower to it); `nki`: name and parameters in the dialect of today, where `dst` is one
-    of them ("nisa.reciprocal(dst, data)"; "" if it has no such instruction); `engines` that can
-    run it, the `default` first; `engine_ops`: the
-    operators that an engine is documented to have, where it has not all; `needs`: the feature of
-    hw without which it does not exist; `source` of all this.
-
-    Operands: `operands`, as documented; `one_psum`: two of them; at most one lies in PSUM;
-    `on_partitions`: they obey the start-partition rule; `hidden`: parameters for our own lowering.
-
-    Result: `writes` are the memories it can write, the first by default (an operand `dst` is
-    written where it lies), none for what sets a state of the machine; `promotes`: operands whose
-    dtypes make that of the result, if `dtype=` is not given; `accumulates`: `psum += op(...)` is
-    this one instruction.
-
-    Masks: `cuts`: what of the operands a mask that is a box narrows: EVERYTHING, PARTITIONS or
-    NOTHING (elements are selected when they are written, since values depend on their position);
-    `masks_itself`: `run` honours `instr.mask`; `narrow(instr, box)`: returns the narrowed sources
-    where they are no grid; `skips(instr)`: it can leave elements out of what it reduces
-    (`instr.over` says which count).
-
-    Doing: `run(machine, instr, dst)` computes in NumPy and writes `dst`; `check(machine, instr,
-    dst)` looks at the destination once it is known; `exact(machine, instr)`: returns the result on
-    integers without rounding (`integers.py`), one for each where there are several, None if it has
-    no rounding. `cost`: the formula of the engine's cycles; `cheaper`: what makes them fewer than
-    those of float32 in SBUF, and when it may; `flops`: its floating-point operations; `transposes`:
-    a DMA that moves element by element; `repeats`: `run` treats all free dims alike, so that loops
-    may be further ones (loops); `waits(instr)`: it can be put off, since it sees and changes
-    nothing but its operands; `meets`: it waits for the same call of the other core of kernel[2];
-    `sums`: in which order and dtype it adds.
-
-    To the compiler (timing): it `broadcasts_partitions`: repeats a row over all of them; `copies` a
-    tile on chip; `fills` one with a number; `loads` from HBM what can be loaded once more; computes
-    `once_per_result`, so twice for two of them; goes on the Tensor Engine if its data are
-    `wide_on_tensor_engine`, 4 bytes, since DMAs transpose 2; `spills`: the compiler has put it in.
+    A member says in its comment what it is; the defaults are those of an elementwise instruction.
     """
 
-    name: str
-    engines: tuple[str, ...]
+    # -- what it is
+    name: str  # in records and profiles
+    engines: tuple[str, ...]  # that can run it, the default first unless `default` says another
+    #: (machine, instruction, dst): compute in NumPy, and write dst
     run: Callable[[Machine, Instr, Tensor], None]
+    #: the arguments of a call -> an instruction; its signature is the public one
     plan: Callable[..., Instr]
-    source: str
-    public: str = ""
+    source: str  # the document that says all this
+    public: str = ""  # "nisa.activation"; "" if only other functions lower to it
+    #: name and parameters in `import nki`, where dst is one of them; "" if it is not there
     nki: str = ""
-    operands: tuple[Operand, ...] = ()
+    operands: tuple[Operand, ...] = ()  # as documented
+    #: the operators that an engine is documented to have, where it has not all
     engine_ops: dict[str, frozenset[str]] = field(default_factory=dict)
-    default: str = ""
-    needs: str = ""
-    one_psum: tuple[str, str] | None = None
-    on_partitions: bool = True
-    hidden: tuple[str, ...] = ()
+    default: str = ""  # the engine that runs it
+    needs: str = ""  # the feature of the chip without which it does not exist
+
+    # -- operands and result
+    one_psum: tuple[str, str] | None = None  # two operands, of which at most one lies in PSUM
+    on_partitions: bool = True  # operands obey the rule of start partitions
+    hidden: tuple[str, ...] = ()  # parameters for our own lowering
+    #: the memories that it can write, the first by default; an operand dst is written where it
+    #: lies; () for what sets a state of the machine
     writes: tuple[str, ...] = (SBUF, PSUM)
-    promotes: tuple[str, ...] = ()
-    accumulates: bool = False
+    promotes: tuple[str, ...] = ()  # operands that make the result's dtype, without `dtype=`
+    accumulates: bool = False  # `psum += op(...)` is this one instruction
+
+    # -- masks
+    #: what a mask that is a box narrows: EVERYTHING, PARTITIONS, or NOTHING (elements are selected
+    #: when they are written, since values depend on their position)
     mask_mode: str = EVERYTHING
-    masks_itself: bool = False
+    masks_itself: bool = False  # `run` honours the mask
+    #: (instruction, box) -> narrowed sources, where they are no grid
     narrow: Callable[[Instr, list], tuple[Tensor, ...] | None] | None = None
+    #: it can leave elements out of what it reduces; `over` of the instruction says which count
     skips: Callable[[Instr], bool] | None = None
-    check: Callable[[Machine, Instr, Tensor], None] | None = None
+
+    # -- what it computes
+    check: Callable[[Machine, Instr, Tensor], None] | None = None  # look at dst once it is known
+    #: the result on integers without rounding (integers.py), one for each of several; None if it
+    #: does not round
     exact: Callable[[Machine, Instr], Any] | None = None
-    cost: Formula | None = None
-    cheaper: tuple[Cheaper, ...] = ()
-    flops: Callable[[OpSpec], Flops] = no_flops
-    transposes: bool = False
-    loop_vectorizable: bool = False
+    sums: Sums | None = None  # in which order and dtype it adds
+    loop_vectorizable: bool = False  # `run` treats all free dims alike: loops may be further ones
+    #: it can be put off, since it sees and changes nothing but its operands
     deferrable: Callable[[Instr], bool] | None = None
-    is_collective: bool = False
-    sums: Sums | None = None
-    broadcasts_partitions: bool = False
-    copies: bool = False
-    fills: bool = False
-    loads: bool = False
-    once_per_result: bool = False
-    wide_on_tensor_engine: bool = False
-    spills: bool = False
+    is_collective: bool = False  # it waits for the same call of the other core of kernel[2]
+
+    # -- what it costs
+    cost: Formula | None = None  # of the engine's cycles
+    cheaper: tuple[Cheaper, ...] = ()  # what makes them fewer than those of float32 in SBUF
+    flops: Callable[[OpSpec], Flops] = no_flops
+    transposes: bool = False  # a DMA that moves element by element
+
+    # -- what the compiler may do with it (timing)
+    broadcasts_partitions: bool = False  # it repeats a row over all of them
+    copies: bool = False  # a tile, on chip
+    fills: bool = False  # a tile with a number
+    loads: bool = False  # from HBM what can be loaded once more
+    once_per_result: bool = False  # twice for two results
+    wide_on_tensor_engine: bool = False  # data of 4 bytes go there, since DMAs transpose 2
+    spills: bool = False  # the compiler has put it in
+
     function: Callable[..., Any] = field(init=False)
 
     def __repr__(self) -> str:
