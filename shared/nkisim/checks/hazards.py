@@ -16,6 +16,7 @@ from .execution import Execution
 from .iteration_conflicts import Conflict, Nodes, carried_tiles, conflicts, shared_bytes
 
 _INDEPENDENT = {"affine_range": "iteration of nl.affine_range", "grid": "instance of the grid"}
+_STEP = "step by as much as is stored: out[i * size:(i + 1) * size]"
 #: what to do about a value that another one wrote
 _INSTEAD = {
     "affine_range": "Use nl.sequential_range, += for a sum that is read after the loop, or a tile "
@@ -181,70 +182,58 @@ def _same_bytes_written(
         + some
         + f" (here {who})"
     )
-    if kind == "grid" and not m.asked_id:
-        m.findings.find(
-            "NKI-L05",
-            "note",
-            "every instance of the grid does the same work and writes the "
-            "same HBM elements: the kernel does not use nl.program_id. The result is right, and "
-            "takes as many times longer as there are instances",
-            line,
-            other,
-        )
-        return None
     severity = _severity(m, met.loop)
-    if hbm and m.cores and int(accesses.storage[met.access]) not in m.cores.replaced:
-        m.findings.find(
-            "NKI-L04", "note", text + ", and the same values: one of them would do", line, other
+    if kind == "grid" and not m.asked_id:
+        text = (
+            "every instance of the grid does the same work and writes the same HBM elements: the "
+            "kernel does not use nl.program_id. The result is right, and takes as many times "
+            "longer as there are instances"
         )
-        return None
-    if hbm and m.cores and line == other and any(m.cores.met):
-        m.findings.find(
-            "NKI-L04",
-            "note",
-            f"{text}, in one line: right if both write the same values, as "
-            "cores do that both do all of the work",
-            line,
-            other,
+        m.findings.find("NKI-L05", "note", text, line, other)
+    elif hbm and m.cores and int(accesses.storage[met.access]) not in m.cores.replaced:
+        text += ", and the same values: one of them would do"
+        m.findings.find("NKI-L04", "note", text, line, other)
+    elif hbm and m.cores and line == other and any(m.cores.met):
+        text += (
+            ", in one line: right if both write the same values, as cores do that both do all of "
+            "the work"
         )
-        return None
-    if hbm and severity != "note":
+        m.findings.find("NKI-L04", "note", text, line, other)
+    elif hbm and severity != "note":
+        given, hint = _why_they_meet(m, kind, some)
         return fail(
             "NKI-L04",
             text,
             where=m.trace.where(line),
-            given=f"two destinations overlap{some}"
-            if some
-            else "the destination does not depend on the loop variable"
-            if kind == "affine_range"
-            else "the destination does not depend on nl.program_id",
+            given=given,
             limit="iterations are independent; only += -= *= /= may meet in one place",
-            hint="step by as much as is stored: out[i * size:(i + 1) * size]"
-            if some
-            else "index the destination with the loop variable, or use nl.sequential_range; a sum "
-            "is made on chip and stored once, behind the loop"
-            if kind == "affine_range"
-            else _INSTEAD["cores"]
-            if m.cores
-            else "index the destination with nl.program_id(axis)",
+            hint=hint,
         )
-    m.findings.find(
-        "NKI-L05",
-        severity,
-        text
-        + (
+    elif used:
+        text += (
             "; they may overlap, so each needs its own: create the tile inside the loop, or use "
             "nl.sequential_range"
-            if used
-            else ", and none reads it: what all but the last one computed is lost, and "
-            "which is the last is undefined. "
-            + (
-                "Step by as much as is stored: out[i * size:(i + 1) * size]"
-                if hbm and some
-                else "Was a sum meant? += adds"
-            )
-        ),
-        line,
-        other,
-    )
+        )
+        m.findings.find("NKI-L05", severity, text, line, other)
+    else:
+        text += (
+            ", and none reads it: what all but the last one computed is lost, and which is the "
+            "last is undefined. "
+        )
+        text += f"{_STEP[0].upper()}{_STEP[1:]}" if hbm and some else "Was a sum meant? += adds"
+        m.findings.find("NKI-L05", severity, text, line, other)
     return None
+
+
+def _why_they_meet(m: Execution, kind: str, some: str) -> tuple[str, str]:
+    """Return what two iterations that write the same of HBM have in common, and what to write."""
+    if some:
+        return f"two destinations overlap{some}", _STEP
+    if kind == "affine_range":
+        return (
+            "the destination does not depend on the loop variable",
+            "index the destination with the loop variable, or use nl.sequential_range; a sum is "
+            "made on chip and stored once, behind the loop",
+        )
+    hint = _INSTEAD["cores"] if m.cores else "index the destination with nl.program_id(axis)"
+    return "the destination does not depend on nl.program_id", hint
