@@ -8,7 +8,7 @@ run-time index chooses, and large ones, are not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,81 +36,80 @@ def unread_inputs(
     }
     if not tensors:
         return []
-    every, operand_specs = m.trace.operands(), m.trace.operand_specs()
-    mine = np.flatnonzero(np.isin(every.storage, list(tensors)))
-    chosen = np.array([k.indirect or k.scatters for k, _, _ in operand_specs], bool)
-    skipped = {
-        int(s) for s in every.storage[mine[every.write[mine] | chosen[every.operand_spec[mine]]]]
-    }
-    accesses = np.unique(
-        np.stack([every.storage[mine], every.operand_spec[mine], every.offset[mine]]), axis=1
-    ).T.tolist()
-    read = {s: np.zeros(t.size, bool) for s, (_, t) in tensors.items() if s not in skipped}
-    for storage, which, offset in accesses:
-        if storage not in read:
-            continue
-        pattern, item = operand_specs[which][2], tensors[storage][1].dtype.itemsize
-        ends = [(n - 1) * s for n, s in zip(pattern.shape, pattern.strides)]
-        reach = (
-            offset + sum(min(0, e) for e in ends),
-            offset + sum(max(0, e) for e in ends) + pattern.dtype.itemsize,
-        )
-        if (
-            pattern.dtype.itemsize != item
-            or any(s % item for s in (offset, *pattern.strides))
-            or reach[0] < 0
-            or reach[1] > read[storage].size * item
-        ):
-            del read[storage]  # as another dtype, or cut by a mask
-            continue
-        np.ndarray(
-            pattern.shape,
-            bool,
-            read[storage],
-            offset // item,
-            tuple(s // item for s in pattern.strides),
-        )[...] = True
+    read = _read_elements(m.trace, {s: t for s, (_, t) in tensors.items()})
+    whole = [s for s in read if read[s].all() and tensors[s][1].ndim == 2]
     found = []
-    for storage, seen in read.items():
-        if seen.all():
+    for storage in read:
+        if read[storage].all():
             continue
         name, t = tensors[storage]
-        missed = ~seen.reshape(t.shape)
+        missed = ~read[storage].reshape(t.shape)
         rows = _rows_read(missed)
-        whole = [
-            s
-            for s, (_, x) in tensors.items()
-            if s != storage
-            and rows
-            and x.ndim == 2
-            and x.shape[0] == rows
-            and s in read
-            and read[s].all()
-        ]
-        other = next((s for s in whole if _multiplied(m.trace, s, storage)), None)
-        if other is not None:
-            found.append(
-                Finding(
-                    "NKI-O07",
-                    "warning",
-                    f"rows {rows} ... {t.shape[0] - 1} of input {name} of shape "
-                    f"{t.shape} are never read: {tensors[other][0]}, which it is multiplied with, "
-                    f"has {rows} rows, and a product sums over as many of both",
-                    where,
-                    hint="assert that the two have equally many rows; is one of them transposed?",
-                )
+        factors = [s for s in whole if rows and tensors[s][1].shape[0] == rows]
+        factor = next((s for s in factors if _multiplied(m.trace, s, storage)), None)
+        if factor is not None:
+            text = (
+                f"rows {rows} ... {t.shape[0] - 1} of input {name} of shape "
+                f"{t.shape} are never read: {tensors[factor][0]}, which it is multiplied with, "
+                f"has {rows} rows, and a product sums over as many of both"
             )
-            continue
-        text = (
-            f"input {name} of shape {t.shape} is never read"
-            if not seen.any()
-            else (
+            hint = "assert that the two have equally many rows; is one of them transposed?"
+            found.append(Finding("NKI-O07", "warning", text, where, hint=hint))
+        elif missed.all():
+            text = f"input {name} of shape {t.shape} is never read"
+            found.append(Finding("NKI-O07", "note", text, where))
+        else:
+            text = (
                 f"{int(missed.sum()):,} of {missed.size:,} elements of input {name} of shape "
                 f"{t.shape} are never read: {region(missed)}"
             )
-        )
-        found.append(Finding("NKI-O07", "note", text, where))
+            found.append(Finding("NKI-O07", "note", text, where))
     return found
+
+
+def _read_elements(trace: Trace, tensors: Mapping[int, Any]) -> dict[int, np.ndarray]:
+    """Return which elements of tensors, by their storages, are read.
+
+    Left out: tensors that are written, or read by indices that are data, by another dtype or
+    beyond their end (a mask cuts such an access).
+    """
+    operands, specs = trace.operands(), trace.operand_specs()
+    accesses = np.flatnonzero(np.isin(operands.storage, list(tensors)))
+    by_data = np.array([k.indirect or k.scatters for k, _, _ in specs], bool)
+    unknown = accesses[operands.write[accesses] | by_data[operands.operand_spec[accesses]]]
+    left_out = set(operands.storage[unknown].tolist())
+    read = {s: np.zeros(t.size, bool) for s, t in tensors.items() if s not in left_out}
+    different = np.unique(
+        np.stack([a[accesses] for a in (operands.storage, operands.operand_spec, operands.offset)]),
+        axis=1,
+    )
+    for storage, spec, offset in different.T.tolist():
+        if storage in read:
+            part = _part(read[storage], specs[spec][2], offset, tensors[storage].dtype.itemsize)
+            if part is None:
+                del read[storage]
+            else:
+                part[...] = True
+    return read
+
+
+def _part(elements: np.ndarray, pattern: Any, offset: int, item: int) -> np.ndarray | None:
+    """Return the view of `elements`, `item` bytes each, that an access pattern reads at an offset.
+
+    None if the pattern has elements of another size, or lies partly outside.
+    """
+    ends = [(n - 1) * s for n, s in zip(pattern.shape, pattern.strides)]
+    low = offset + sum(min(0, end) for end in ends)
+    high = offset + sum(max(0, end) for end in ends) + pattern.dtype.itemsize
+    if (
+        pattern.dtype.itemsize != item
+        or any(s % item for s in (offset, *pattern.strides))
+        or low < 0
+        or high > elements.size * item
+    ):
+        return None
+    strides = tuple(s // item for s in pattern.strides)
+    return np.ndarray(pattern.shape, bool, elements, offset // item, strides)
 
 
 def _rows_read(missed: np.ndarray) -> int:
