@@ -41,6 +41,25 @@ class Outcome:
         return 1 if self.unplaced or self.unarmed or self.slow else 0
 
 
+@dataclass
+class _Progress:
+    """Hold where a run stands while it goes from region to region."""
+
+    run: Run
+    role: str
+    plan: inventory.Plan
+    existing: list[Machine]
+    known: ledger.Ledger
+    images: dict[str, str]  # of the regions that were asked so far
+    todo: list[Wanted]  # who has no machine yet
+    reasons: dict[str, str] = field(default_factory=dict)  # why, by the machine's name
+    outcome: Outcome = field(default_factory=Outcome)
+
+    def give_up(self, some: list[Wanted], why: str) -> None:
+        """Note why some have no machine of this region."""
+        self.reasons.update({w.name: why for w in some})
+
+
 def survey(run: Run, blind: list[str] | None = None) -> tuple[list[Machine], inventory.Plan]:
     """Read what exists, in every region of the account, and compare it with the roster: a region
     that was taken out of class.yml still holds its machines. With `blind`, a region that cannot be
@@ -136,12 +155,10 @@ def provision(run: Run, confirm_removals: bool = False, confirm_changes: bool = 
     known = ledger.read(run)
     drift.check(run, known, {m.region for m in existing}, confirm_changes)
     save_before_the_end(run, plan.remove + plan.duplicates)
-    outcome = Outcome()
-    images: dict[str, str] = {}
     first = run.spec.regions[0]
-    images[first] = access.image(run, first)  # before money is spent: does the SDK exist at all?
+    image = access.image(run, first)  # before money is spent: does the SDK exist at all?
     if plan.launch:
-        preflight.try_launch(run, first, images[first])
+        preflight.try_launch(run, first, image)
     if not run.check:  # before anything is made, so that a run that is cut is bound, too
         lock.write(run.spec.folder, account=run.cloud.account, name=run.spec.name)
 
@@ -152,16 +169,12 @@ def provision(run: Run, confirm_removals: bool = False, confirm_changes: bool = 
     links.deploy(run)
     mail.warn(run)
     copies.ensure(run)
-    todo: list[Wanted] = list(plan.launch)
-    reasons: dict[str, str] = {}
+    at = _Progress(run, role, plan, existing, known, {first: image}, list(plan.launch))
     for region in [*run.spec.regions, *_others(run, existing)]:
-        kept = [m for m in plan.keep if m.region == region]
-        if not todo and not kept and not any(m.region == region for m in plan.remove):
-            continue
-        todo, reasons = _region(
-            run, region, role, images, kept, todo, plan, outcome, reasons, existing, known
-        )
-    outcome.unplaced = {w.name: reasons.get(w.name, "no region has room") for w in todo}
+        if at.todo or any(m.region == region for m in plan.keep + plan.remove):
+            _region(at, region)
+    outcome = at.outcome
+    outcome.unplaced = {w.name: at.reasons.get(w.name, "no region has room") for w in at.todo}
     gone = plan.remove + plan.duplicates
     for m in plan.duplicates:
         run.warn(f"{m.name} had a second machine, {m.id} in {m.region}; it is ended.")
@@ -203,43 +216,32 @@ def _guard(run: Run, region: str, role: str, addresses: list[str] | None = None)
         class_guards.verify(run, region, role)
 
 
-def _region(
-    run: Run,
-    region: str,
-    role: str,
-    images: dict[str, str],
-    kept: list[Machine],
-    todo: list[Wanted],
-    plan: inventory.Plan,
-    outcome: Outcome,
-    reasons: dict[str, str],
-    existing: list[Machine],
-    known: ledger.Ledger,
-) -> tuple[list[Wanted], dict[str, str]]:
-    """Guard a region, then launch there what it has room for; return what is left and why."""
-    live = [m for m in existing if m.region == region]
+def _region(at: _Progress, region: str) -> None:
+    """Guard a region, then launch there what it has room for."""
+    run, role, outcome = at.run, at.role, at.outcome
+    live = [m for m in at.existing if m.region == region]
+    kept = [m for m in at.plan.keep if m.region == region]
     net = access.network(run, region)
     if not net.subnets:
-        for w in todo:
-            reasons[w.name] = f"{region} does not offer {run.spec.instance_type}"
+        at.give_up(at.todo, f"{region} does not offer {run.spec.instance_type}")
         if not live:
-            return todo, reasons
+            return
     _guard(run, region, role)
     access.key_pair(run, region)
     fresh: list[Machine] = []
     unarmed = [m for m in kept if _never_armed(run, m)]
-    if todo and net.subnets and region in run.spec.regions:
+    if at.todo and net.subnets and region in run.spec.regions:
         # What stops machines has acted before one starts; where it cannot, none does.
         unproven = "" if run.check else audit.proven(run, region, role)
         if unproven:
-            reasons.update({w.name: unproven for w in todo})
+            at.give_up(at.todo, unproven)
             run.warn(f"No machine was started in {region}: {unproven}.")
         else:
-            ledger.remember_region(run, region, known)
-            todo, fresh = _launch(run, region, net, images, todo, reasons, len(live))
+            ledger.remember_region(run, region, at.known)
+            fresh = _launch(at, region, net, len(live))
             outcome.launched += [m.name for m in fresh]
-    dead = _settle(run, region, kept + fresh, outcome, reasons)
-    todo = todo + [plan.wanted[m.name] for m in dead]
+    dead = _settle(at, region, kept + fresh)
+    at.todo = at.todo + [at.plan.wanted[m.name] for m in dead]
     machines = [m for m in kept + fresh if m not in dead]
     kept, fresh = [m for m in kept if m not in dead], [m for m in fresh if m not in dead]
     why = _proof(run, region, role) if machines and not run.check else ""
@@ -251,7 +253,7 @@ def _region(
         outcome.unarmed += bad
         again = fresh + [m for m in unarmed if m in kept]
         launch.revive(run, region, [m for m in again if m.name not in bad])
-    launch.retag(run, region, kept, plan.wanted)
+    launch.retag(run, region, kept, at.plan.wanted)
     others = {m.name for m in live}
     ids = launch.addresses(
         run, region, machines, keep=lambda name: name in others and run.limit is not None
@@ -261,7 +263,6 @@ def _region(
     if machines:
         failures.ensure(run, region)
     outcome.machines += machines
-    return todo, reasons
 
 
 def _proof(run: Run, region: str, role: str) -> str:
@@ -284,56 +285,47 @@ def _never_armed(run: Run, m: Machine) -> bool:
     return unarmed and run.cloud.now() - begun < CAUGHT
 
 
-def _settle(
-    run: Run, region: str, machines: list[Machine], outcome: Outcome, reasons: dict[str, str]
-) -> list[Machine]:
+def _settle(at: _Progress, region: str, machines: list[Machine]) -> list[Machine]:
     """Wait for machines that are starting; return those that ended instead."""
     starting = [m for m in machines if m.state == "pending"]
-    failed = arrivals.settle(run, region, starting)
-    reasons.update({name: f"{region}: {reason}" for name, reason in failed.items()})
+    failed = arrivals.settle(at.run, region, starting)
+    at.reasons.update({name: f"{region}: {reason}" for name, reason in failed.items()})
     dead = [m for m in starting if m.name in failed]
-    spot.cancel(run, region, dead)
+    spot.cancel(at.run, region, dead)
     if any(m.market == "spot" for m in dead):  # AWS may have launched again by itself meanwhile
-        again = [m for m in inventory.read(run, region) if m.name in failed]
-        launch.retire(run, again, unused=True)
-    outcome.launched = [n for n in outcome.launched if n not in failed]
-    outcome.slow += [m.name for m in starting if m.id and m.state == "pending"]
+        again = [m for m in inventory.read(at.run, region) if m.name in failed]
+        launch.retire(at.run, again, unused=True)
+    at.outcome.launched = [n for n in at.outcome.launched if n not in failed]
+    at.outcome.slow += [m.name for m in starting if m.id and m.state == "pending"]
     return dead
 
 
-def _launch(
-    run: Run,
-    region: str,
-    net: access.Network,
-    images: dict[str, str],
-    todo: list[Wanted],
-    reasons: dict[str, str],
-    live: int,
-) -> tuple[list[Wanted], list[Machine]]:
-    block = None
+def _launch(at: _Progress, region: str, net: access.Network, live: int) -> list[Machine]:
+    """Launch what a region has room for beside its `live` machines; return the new ones."""
+    run, block = at.run, None
     if run.spec.market == "capacity-block":
-        block = blocks.ensure(run, region, len(todo) + live)
+        block = blocks.ensure(run, region, len(at.todo) + live)
         if block is None:
-            reasons.update({w.name: f"no active capacity block in {region}" for w in todo})
-            return todo, []
-    now, later = _fitting(run, region, todo, live, preflight.vcpus, reasons)
+            at.give_up(at.todo, f"no active capacity block in {region}")
+            return []
+    now, later = _fitting(at, region, at.todo, live, preflight.vcpus)
     # beyond the quota of disks AWS would accept launches, and end the machines while they start
-    now, full = _fitting(run, region, now, live, preflight.disks, reasons)
-    later = full + later
+    now, full = _fitting(at, region, now, live, preflight.disks)
     if not now:
-        return later, []
-    if region not in images:
-        images[region] = access.image(run, region)
+        at.todo = full + later
+        return []
+    if region not in at.images:
+        at.images[region] = access.image(run, region)
     if block and (zone := blocks.zone(run, region)):  # its machines can start in its zone only
         net = replace(net, subnets=tuple(s for s in net.subnets if s[0] == zone))
         if not net.subnets:
-            reasons.update({w.name: f"the block's zone {zone} has no subnet" for w in now})
-            return todo, []
-    template = access.launch_template(run, net, images[region], block)
+            at.give_up(now, f"the block's zone {zone} has no subnet")
+            return []
+    template = access.launch_template(run, net, at.images[region], block)
     results = launch.launch(run, net, template, now)
     for r in results:
         if r.machine is None:
-            reasons[r.wanted.name] = f"{region}: {r.reason}"
+            at.give_up([r.wanted], f"{region}: {r.reason}")
     if any(r.unknown for r in results):  # perhaps launched, answer lost: look before asking again
         run.say(f"{region}: AWS did not answer all launches; waiting until it lists what began")
         rate_limit.sleep(rate_limit.LISTED_SECONDS)
@@ -341,27 +333,24 @@ def _launch(
         for r in results:
             if r.unknown:
                 r.machine = found.get(r.wanted.name)
-    left = [r.wanted for r in results if r.machine is None]
-    return later + left, [r.machine for r in results if r.machine is not None]
+    at.todo = full + later + [r.wanted for r in results if r.machine is None]
+    return [r.machine for r in results if r.machine is not None]
 
 
 def _fitting(
-    run: Run,
+    at: _Progress,
     region: str,
     todo: list[Wanted],
     live: int,
     quota: Callable[[Run, str, int], preflight.Need | None],
-    reasons: dict[str, str],
 ) -> tuple[list[Wanted], list[Wanted]]:
     """Return for whom a quota of the account has room, and for whom not."""
-    need = quota(run, region, live + len(todo)) if todo else None
+    need = quota(at.run, region, live + len(todo)) if todo else None
     if need is None or need.enough:
         return todo, []
     fit = max(0, need.fit - live)
-    reasons.update(
-        {w.name: f"{region}: the quota {need.sentence}; it has no room" for w in todo[fit:]}
-    )
-    run.warn(f"{region}: {need.sentence}. Ask for more (hours to days): {need.command}")
+    at.give_up(todo[fit:], f"{region}: the quota {need.sentence}; it has no room")
+    at.run.warn(f"{region}: {need.sentence}. Ask for more (hours to days): {need.command}")
     return todo[:fit], todo[fit:]
 
 
