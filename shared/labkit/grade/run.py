@@ -21,6 +21,8 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,28 @@ Task = dict[str, Any]
 
 
 LEAST_S = 60.0  # for what is judged again
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is graded and how: the command line, and what the machine has room for.
+
+    `rows`: all submissions of `folder`, by student; `students`: whom to grade, () for all.
+    `jobs`: judges at a time, None for a cluster's own number; `memory`: bytes for each.
+    """
+
+    graded: Graded
+    folder: Path
+    out: Path
+    rows: dict[str, dict[str, str]]
+    students: tuple[str, ...]
+    full: bool
+    again: bool
+    sandbox: str
+    sources: submissions.Sources
+    scheduler: str | None
+    jobs: int | None
+    memory: int
 
 
 class Killed(RuntimeError):
@@ -207,26 +231,26 @@ def alone(out: Path) -> Iterator[None]:
 
 
 def make_tasks(
-    folder: Path, graded: Graded, out: Path, args: argparse.Namespace
+    request: Request, deadline: datetime | None
 ) -> tuple[list[submissions.Submission], list[Task]]:
     """Take all submissions in and return them with a task for each that can be judged."""
+    graded, out, rows = request.graded, request.out, request.rows
     lab = graded.lab
     seed = seed_of(out, lab.name)
-    key = digest(lab.folder, nkisim.__version__, str(seed), str(args.full), lab.kernels.stem)
-    rows = args.rows
-    wanted = [unicodedata.normalize("NFC", s) for s in args.student or rows]
+    key = digest(lab.folder, nkisim.__version__, str(seed), str(request.full), lab.kernels.stem)
+    wanted = [unicodedata.normalize("NFC", s) for s in request.students or rows]
     unknown = [s for s in wanted if s not in rows]
     if unknown:
-        raise SpecError(f"there is no submission of {unknown[0]!r} in {folder}")
+        raise SpecError(f"there is no submission of {unknown[0]!r} in {request.folder}")
     common: Task = {
         "name": lab.name,
         "lab": str(lab.folder.resolve()),
         "kernels": lab.kernels.stem,
-        "sandbox": args.sandbox,
+        "sandbox": request.sandbox,
         "seed": seed,
-        "full": args.full,
+        "full": request.full,
         "of": graded.points,
-        "memory": args.memory,
+        "memory": request.memory,
         "total_s": graded.plan.total_s,
         "patience_s": graded.plan.total_s + 300,
         "submission_sha256": "",
@@ -239,12 +263,12 @@ def make_tasks(
         with tempfile.TemporaryDirectory(prefix="labkit-submissions-") as scratch:
             submission = submissions.take(
                 rows[student],
-                folder,
+                request.folder,
                 lab.name,
                 lab.handed_in,
-                args.late.deadline,
+                deadline,
                 Path(scratch),
-                args.sources,
+                request.sources,
             )
         found.append(submission)
         files = {
@@ -269,18 +293,18 @@ def make_tasks(
 
 
 def run_tasks(
-    tasks: Sequence[Task], args: argparse.Namespace
+    tasks: Sequence[Task], request: Request
 ) -> Iterator[tuple[Task, dict[str, Any] | None, str]]:
     """Yield tasks and their verdicts as they are done, from this machine or from a cluster; None
     and why where there is no verdict: one submission does not keep a class from its grades."""
     if not tasks:
         return
-    if args.scheduler:
+    if request.scheduler:
         yield from on_cluster(
-            tasks, grade_one, args.scheduler, args.jobs or JOBS, args.out / "private"
+            tasks, grade_one, request.scheduler, request.jobs or JOBS, request.out / "private"
         )
         return
-    with ThreadPoolExecutor(args.jobs) as pool:
+    with ThreadPoolExecutor(request.jobs) as pool:
         futures = {pool.submit(grade_one, task): task for task in tasks}
         try:
             for future in as_completed(futures):
@@ -418,45 +442,58 @@ def grade(argv: Sequence[str] | None = None) -> int:
     """Grade submissions: verdicts, a report for each student, a summary and a gradebook."""
     _, load = known_labs()
     args = grade_parser().parse_args(argv)
-    args.sources = submissions.Sources(tuple(args.host), args.local_sources)
-    args.sandbox = sandbox.choose(args.sandbox)
+    sources = submissions.Sources(tuple(args.host), args.local_sources)
+    kind = sandbox.choose(args.sandbox)
     environment()  # what reports need is there, before hours go into judging
-    console = terminal()
     graded = load_plan(load([args.lab])[0].folder, args.full)
     graded = graded.speaking(args.dialect or graded.lab.dialect)
-    sandbox.keep_from(args.sandbox, graded.lab.folder)
-    out = args.out
-    args.rows = submissions.find(args.submissions)
-    args.memory = graded.plan.memory_gb * memory.GIB
+    sandbox.keep_from(kind, graded.lab.folder)
+    rows = submissions.find(args.submissions)
+    jobs, each = args.jobs, graded.plan.memory_gb * memory.GIB
     if not args.scheduler:
-        args.jobs, args.memory = memory.fit(args.jobs, args.memory, memory.machine())
-    take_folder(out, graded)
-    with alone(out):
-        return _grade(args, graded, console)
-
-
-def _grade(args: argparse.Namespace, graded: Graded, console: Console) -> int:
-    """Judge what has no verdict yet, and write the reports."""
-    out = args.out
-    args.late, text = policy.settle(
-        out, args.deadline, args.late_per_day, args.late_days, args.rows, args.change_deadline
+        jobs, each = memory.fit(jobs, each, memory.machine())
+    request = Request(
+        graded,
+        folder=args.submissions,
+        out=args.out,
+        rows=rows,
+        students=tuple(args.student or ()),
+        full=args.full,
+        again=args.again,
+        sandbox=kind,
+        sources=sources,
+        scheduler=args.scheduler,
+        jobs=jobs,
+        memory=each,
     )
-    gradebook = Gradebook.of(out, args.roster, args.staff)
-    console.print(text, highlight=False, soft_wrap=True, markup=False)
-    entries, tasks = make_tasks(args.submissions, graded, out, args)
+    take_folder(args.out, graded)
+    with alone(args.out):
+        late, text = policy.settle(
+            args.out, args.deadline, args.late_per_day, args.late_days, rows, args.change_deadline
+        )
+        gradebook = Gradebook.of(args.out, args.roster, args.staff)
+        console = terminal()
+        console.print(text, highlight=False, soft_wrap=True, markup=False)
+        return _grade(request, late, gradebook, console)
+
+
+def _grade(request: Request, late: LatePolicy, gradebook: Gradebook, console: Console) -> int:
+    """Judge what has no verdict yet, and write the reports."""
+    graded, out = request.graded, request.out
+    entries, tasks = make_tasks(request, late.deadline)
     by_id = {s.student: s for s in entries}
     todo = []
     for task in tasks:
         path = out / "verdicts" / f"{by_id[task['student']].id}.json"
         if by_id[task["student"]].problem:
             write_json(path, {**_unjudged(task, by_id[task["student"]].problem)})
-        elif args.again or not known_verdict(path, task["key"]):
+        elif request.again or not known_verdict(path, task["key"]):
             todo.append(task)
     failed: dict[str, str] = {}
     with progress(console) as bar:
         counter = bar.add_task(f"grading {graded.lab.name}", total=len(tasks))
         bar.advance(counter, len(tasks) - len(todo))
-        for task, verdict, why in run_tasks(todo, args):
+        for task, verdict, why in run_tasks(todo, request):
             path = out / "verdicts" / f"{by_id[task['student']].id}.json"
             if verdict is None:
                 failed[task["student"]] = why
@@ -465,7 +502,7 @@ def _grade(args: argparse.Namespace, graded: Graded, console: Console) -> int:
                 keep_pages(out / "looks" / path.stem, verdict.pop("pages", {}))
                 write_json(path, verdict)
             bar.advance(counter)
-    rows = write_reports(out, graded, args.late, entries, gradebook)
+    rows = write_reports(out, graded, late, entries, gradebook)
     unread = sum(bool(s.problem) for s in entries)
     console.print(
         f"{len(rows)} submissions: {len(todo) - len(failed)} judged now, "
@@ -473,12 +510,12 @@ def _grade(args: argparse.Namespace, graded: Graded, console: Console) -> int:
         highlight=False,
     )
     console.print(
-        f"sandbox: {args.sandbox}; gradebook {out / 'grades.csv'}, summary "
+        f"sandbox: {request.sandbox}; gradebook {out / 'grades.csv'}, summary "
         f"{out / 'summary.html'}, reports in {out / 'reports'}",
         highlight=False,
         soft_wrap=True,
     )
-    earlier = sorted({r["student"] for r in rows} - {*by_id}) if not args.student else []
+    earlier = sorted({r["student"] for r in rows} - {*by_id}) if not request.students else []
     if earlier:
         console.print(
             f"in the gradebook from earlier runs, and not submitted now: "
