@@ -197,6 +197,7 @@ def test_who_leaves_the_roster_is_not_ended_with_work_that_could_not_be_fetched(
     assert code == 0 and "1 removed" in output, output
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("broken", [False, True], ids=["class.yml is fine", "class.yml is broken"])
 def test_teardown_deletes_nothing_while_no_machine_answers(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom, broken: bool

@@ -79,6 +79,7 @@ def test_every_command_has_a_row() -> None:
     assert set(WAYS) | ELSEWHERE == set(options.COMMANDS)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("age", AGES)
 def test_the_printed_policy_is_enough_for_every_command(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom, age: str
