@@ -24,7 +24,7 @@ from transcript_check import differences
 
 Classroom = Callable[..., dict[str, Any]]
 FOLDER = INFRA / "transcripts"
-#: what somebody handed back from AWS
+#: transcripts of AWS itself, which users have recorded
 RECORDED = sorted(FOLDER.glob("*.jsonl"))
 
 

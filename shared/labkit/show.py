@@ -99,9 +99,8 @@ def show_table(console: Console, table: Table) -> None:
 
 def _state(outcome: Outcome, before: str = "") -> str:
     """Return a case's status as rich markup. A step that is not written yet is not a failure."""
-    if outcome.unwritten:
-        return f"[{_STYLE[NOT_RUN]}]{before}not written yet[/]"
-    return f"[{_STYLE[outcome.status]}]{before}{outcome.status}[/]"
+    style = _STYLE[NOT_RUN if outcome.unwritten else outcome.status]
+    return f"[{style}]{before}{outcome.state}[/]"
 
 
 def summary_table(outcomes: Iterable[tuple[str, Outcome]], with_bytes: bool = False) -> Table:

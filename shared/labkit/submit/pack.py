@@ -159,8 +159,4 @@ def _run(lab: Lab, console: object) -> list[str]:
             bar.advance(task)
     show_failures(console, outcomes)
     show_steps(console, lab, outcomes)
-    return [
-        f"{o.case.name} on {o.target}: {'not written yet' if o.unwritten else o.status}"
-        for o in outcomes
-        if o.status != PASSED
-    ]
+    return [f"{o.case.name} on {o.target}: {o.state}" for o in outcomes if o.status != PASSED]

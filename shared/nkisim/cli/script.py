@@ -77,8 +77,8 @@ def add_script(parser: answer.Parser) -> None:
 def parse(own: answer.Parser, argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """Return (options, arguments of the script); say which of those look like options of ours.
 
-    What stands after a script is the script's, but for options of ours after one that takes none:
-    nobody else can read them. After FILE:KERNEL there is no script: all is ours.
+    Words after a script go to the script. If it reads no arguments, options of this command that
+    stand there are the command's. After FILE:KERNEL, where no script runs, all words are.
     """
     head, rest = _split(argv, own)
     if (

@@ -136,7 +136,7 @@ class Row:
     needs: str = ""  # the feature of the chip without which it does not exist
 
     # -- operands and result
-    one_psum: tuple[str, str] | None = None  # two operands, of which at most one lies in PSUM
+    one_psum: tuple[str, str] | None = None  # two operands that may not both be in PSUM
     on_partitions: bool = True  # operands obey the rule of start partitions
     hidden: tuple[str, ...] = ()  # parameters for our own lowering
     #: the memories that it can write, the first by default; an operand dst is written where it
