@@ -35,8 +35,9 @@ hypothesis.settings.load_profile("infra")
 
 # files that take minutes, the longest first
 LONG = (
-    *("hosts", "every_call", "hosts_keys", "playbooks", "docs", "remote_host", "my_ssh", "shared"),
-    *("links_day", "rates", "kill", "faults", "printed_policy", "days", "secondcloud", "teardown"),
+    *("hosts", "playbooks", "copies", "every_call", "ledger", "hosts_keys", "docs", "remote_host"),
+    *("cloud", "teardown", "ends", "my_ssh", "shared", "links_day", "rates", "kill", "faults"),
+    *("printed_policy", "days", "secondcloud", "transcripts", "ansible_parts"),
 )
 LONGEST = {f"test_{name}": place for place, name in enumerate(LONG)}
 

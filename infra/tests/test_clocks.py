@@ -54,6 +54,7 @@ def longest_doubled(cloud: LabCloud) -> float:
     return longest
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("minutes", [-1440, -4, 3, 4, 20, 1440])
 def test_a_wrong_clock_launches_nothing_and_is_named(
     folder: ClassFolder, cloud: LabCloud, monkeypatch: pytest.MonkeyPatch, minutes: float
@@ -89,6 +90,7 @@ def test_teardown_and_stop_work_with_any_clock(
     assert ended["exit_code"] == 0 and cloud.leftovers() == []
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("late", [0.5, 20, 85])
 @pytest.mark.parametrize("fault", [{"drop": True}, {"code": "InternalError", "status": 500}])
 def test_listings_that_lag_and_answers_that_are_lost_launch_no_second_machine(

@@ -35,7 +35,7 @@ ENDS: dict[str, dict[str, Any]] = {
 # Every so many calls of a class and of a teardown are tried (without, with --full); primes, so that
 # no rhythm of theirs hides one. To try each takes hours: set EVERY = 1 for that.
 EVERY = None
-OF_CLASS, OF_TEARDOWN = (157, 17), (83, 13)
+OF_CLASS, OF_TEARDOWN = (211, 17), (113, 13)
 
 pytestmark = pytest.mark.timeout(900)  # a class comes up and goes as often as calls are tried
 
@@ -155,7 +155,7 @@ def test_after_any_call_of_a_class_one_teardown_leaves_nothing(
         if number % 2:  # or first the same again
             live(classroom, folder)
         end(classroom, folder, cloud, what)
-    assert tried >= 3, tried
+    assert tried >= (3 if full else 2), tried
 
 
 @pytest.mark.sample(1)
@@ -179,4 +179,4 @@ def test_after_any_call_of_a_teardown_another_leaves_nothing(
             break
         tried += 1
         end(classroom, folder, cloud, what)
-    assert tried >= 2, tried
+    assert tried >= (2 if full else 1), tried

@@ -158,6 +158,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("command", ["provision", "extend"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_takes_away_from_a_class_asks_and_status_says_what_differs(
@@ -248,6 +249,7 @@ def test_a_network_interface_in_the_class_s_group_is_named_with_the_command_that
     assert done["exit_code"] == 1 and any(command in line for line in done["lines"])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("text", ["{", "[1]", '{"i-1": {}}'])
 def test_a_ledger_that_somebody_garbled_is_a_sentence(
     folder: ClassFolder,

@@ -125,6 +125,7 @@ KEYS = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("rule", FITS)
 def test_a_class_that_fits_an_organisations_rule_comes_up_and_goes(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom, rule: str

@@ -266,9 +266,6 @@ def test_a_second_look_with_amazon_aws_finds_what_the_library_would_miss(
     )
     assert done.returncode, done.stdout
     assert all(id in done.stdout for id in bills), done.stdout
-    code, output = play(folder, cloud, "teardown", *YES)
-    says = f"{lost} in us-east-2 is running, and its tag trainium-labs:class was removed"
-    assert code and says in output, output
     label = {"Key": "trainium-labs:class", "Value": "lab"}
     boto3.client("ec2", "us-east-2").create_tags(Resources=[lost], Tags=[label])
     cloud.settle()
