@@ -506,9 +506,7 @@ def run_fleet(
                 show_score(console, lab, score(lab, mine))
     note_latency(console, outcomes)
     console.print(closing(outcomes, args), highlight=False, soft_wrap=True)
-    if board:
-        return exit_code(begun) if begun else 0
-    return exit_code(outcomes)
+    return exit_code(outcomes, finished=not board)
 
 
 def run_tester(lab: Lab, cases: Sequence[Case], args: argparse.Namespace) -> int:

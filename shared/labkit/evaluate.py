@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -371,9 +371,14 @@ def _judge_wrong(outcome: Outcome, expect: MustFailNumerically, bad: list[Compar
         outcome.detail = expect.why
 
 
-def exit_code(outcomes: Iterable[Outcome]) -> int:
-    """Return 0 if all passed, 1 if any failed, else 2 (some could not run, or there were none)."""
-    states = [outcome.status for outcome in outcomes]
+def exit_code(outcomes: Sequence[Outcome], finished: bool = True) -> int:
+    """Return 0 if all passed, 1 if any failed, else 2 (some could not run, or there were none).
+
+    `finished`: a step that is not written yet has failed; else it does not count.
+    """
+    states = [o.status for o in outcomes if finished or not o.unwritten]
+    if outcomes and not states:
+        return 0
     if FAILED in states:
         return 1
     return 2 if NOT_RUN in states or not states else 0

@@ -136,6 +136,8 @@ def test_a_kernel_that_is_written_for_some_arguments_is_judged_for_these(tmp_pat
     )
     told = {o.case.name: o for o in evaluate(made, [(c, "trn1") for c in cases])}
     assert [n for n, o in told.items() if o.unwritten] == ["first", "wide", "again"]
+    outcomes = [*told.values()]
+    assert (exit_code(outcomes), exit_code(outcomes, finished=False)) == (1, 0)
     assert told["right"].status == PASSED
     assert asked.read_text().split() == ["4", "16"]
 

@@ -171,7 +171,7 @@ def _run(args: argparse.Namespace, folder: Path | None) -> int:
         f"{totals(outcomes)}; recorded in {args.results}", highlight=False, soft_wrap=True
     )
     late = any(o.meets_threshold is False for o in outcomes)
-    return exit_code(outcomes) or int(late)
+    return exit_code(outcomes, finished=False) or int(late)
 
 
 def benchmark(argv: Sequence[str] | None = None) -> int:
