@@ -27,6 +27,8 @@ from .load import discover, labs_root, load_lab
 from .remote.flags import add_host_flags, asks_for_host
 from .run.backends import BACKENDS
 from .show import (
+    add_json,
+    answer,
     case_table,
     progress,
     replace_unencodable_output,
@@ -45,9 +47,6 @@ from .show import (
 )
 from .spec import FLEET_TARGETS, TARGETS, TIME_LIMIT_S, Case, Lab, SpecError
 
-#: what --json of a tester prints, beside exit code and error: filled by run_cases
-answer: dict[str, Any] = {}
-HEAD = {"schema": "labkit.tester/1", "command": "tester"}
 ERROR = {"kind": "command", "id": "", "name": "", "what": "", "limit": "", "given": "",
          "where": None, "hint": ""}  # fmt: skip
 RESULTS = Path("results") / "results.json"
@@ -158,15 +157,6 @@ def add_language_flags(
         const="teach",
         choices=("teach", "strict", "off"),
         help=argparse.SUPPRESS,
-    )
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add --json, which `guarded` answers."""
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="print one JSON object: exit code, error, cases (docs/json.md of trainium-labs)",
     )
 
 
@@ -336,10 +326,15 @@ def guarded(
         return _guarded(main, argv, program, arguments if away else None)[0]
     answer.clear()
     with contextlib.redirect_stdout(sys.stderr):
-        code, problem = _guarded(main, argv, program, None)
+        try:
+            code, problem = _guarded(main, argv, program, None)
+        except SystemExit as ended:  # argparse has said what is wrong with the arguments
+            code, problem = int(ended.code or 0), "the arguments are wrong; see standard error"
     error = {**ERROR, "what": problem} if problem else None
-    document = {"exit_code": code, "error": error, **answer}
-    print(json.dumps({**HEAD, "nkisim": nkisim.__version__, **document}, indent=1, default=str))
+    command = program[-1] if program and program[-1] != "simulate" else "tester"
+    head = {"schema": f"labkit.{command}/1", "command": command, "nkisim": nkisim.__version__}
+    document = {**head, "exit_code": code, "error": error, **answer}
+    print(json.dumps(document, indent=1, default=str))
     return code
 
 

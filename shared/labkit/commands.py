@@ -75,6 +75,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     if name in NKISIMS:
         return guarded(command, arguments[1:], local=True, own_json=True)
-    if name in GROUPS:
-        return guarded(command, arguments[1:], local=True)
-    return guarded(command, arguments[1:], ("-m", "labkit", name))
+    return guarded(command, arguments[1:], ("-m", "labkit", name), local=name in GROUPS)

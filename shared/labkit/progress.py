@@ -20,8 +20,8 @@ from .dialect import DEFAULT_TARGET, default_dialect
 from .evaluate import FAILED, Outcome, evaluate, exit_code
 from .inputs import make_inputs
 from .load import load_module
+from .show import add_json, answer, show_failures, show_table, step_state, terminal
 from .show import progress as bar_of
-from .show import show_failures, show_table, step_state, terminal
 from .spec import TARGETS, Case, Lab, SpecError, Step
 
 COLORS = {"passing": "#2f7d51", "failing": "#c11f5c", "too slow": "#96531a"}
@@ -166,6 +166,7 @@ def show_progress_parser() -> argparse.ArgumentParser:
     parser.add_argument("--step", type=int, metavar="N", help="this step alone, with its report")
     parser.add_argument("--target", choices=TARGETS, help="generation to simulate")
     parser.add_argument("--page", type=Path, metavar="FILE", help="write a page with drawings")
+    add_json(parser)
     return parser
 
 
@@ -191,5 +192,9 @@ def show_progress(argv: Sequence[str] | None = None) -> int:
         title = escape(f"{lab.title}: {made.passing} of {len(made.states)}")
         args.page.write_text(PAGE.format(title=title, body=made._repr_html_()), encoding="utf-8")
         console.print(f"wrote {args.page}", highlight=False, soft_wrap=True, markup=False)
+    answer["steps"] = [
+        {"number": s.step.number, "section": s.step.section, "state": s.state} for s in made.states
+    ]
     outcomes = [o for s in made.states for o in s.outcomes]
+    answer["cases"] = [{"lab": lab.label, **o.to_dict()} for o in outcomes]
     return exit_code(outcomes) or int(made.passing < len(made.states))

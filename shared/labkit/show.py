@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,6 +31,19 @@ from .tolerance import tolerance
 
 _STYLE = {PASSED: "green", FAILED: "red", NOT_RUN: "yellow"}
 _SEVERITIES = {"error": "red", "warning": "yellow", "note": "blue"}  # worst first
+
+
+#: what --json prints, beside exit code and error: filled by run_cases and by commands
+answer: dict[str, Any] = {}
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add --json, which `cli.guarded` answers with what stands in `answer`."""
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object: exit code, error, answer (docs/json.md of trainium-labs)",
+    )
 
 
 def replace_unencodable_output() -> None:

@@ -34,18 +34,19 @@ SAME = RUN | {"--json", "--lab"}
 #: every command, with the options that are the same everywhere
 TAKES = {
     "simulate": RUN | {"--json"},
-    **dict.fromkeys(("benchmark", "profile"), RUN),
-    "progress": {"--target"},
-    "submit": {"--dialect", "--results"},
+    **dict.fromkeys(("benchmark", "profile"), RUN | {"--json"}),
+    "progress": {"--target", "--json"},
+    "submit": {"--dialect", "--results", "--json"},
+    "update": {"--json"},
     "remote": {"--results", "--host"},
-    "history": {"--target", "--results"},
-    "verify_sim": {"--target", "--host"},
+    "history": {"--target", "--results", "--json"},
+    "verify_sim": {"--target", "--host", "--json"},
     "starter": {"--course", "--dialect", "--lab"},
-    "grade": {"--dialect", "--host", "--lab"},  # a host of repositories
+    "grade": {"--dialect", "--host", "--lab", "--json"},  # a host of repositories
     "gradescope": {"--dialect", "--lab"},
     "autograde": {"--lab"},
     "leaderboard": {"--dialect", "--lab"},  # of `live`
-    **dict.fromkeys(("update", "neuron", "completion", *NKISIMS), set()),
+    **dict.fromkeys(("neuron", "completion", *NKISIMS), set()),
 }
 
 

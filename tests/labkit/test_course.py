@@ -65,6 +65,29 @@ def test_the_variable_decides_as_the_flag_does(monkeypatch):
     assert in_dialect_of(LAB, flags()).dialect == "nki"
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "keys"),
+    [
+        ("progress vecadd", 0, {"steps", "cases"}),
+        ("benchmark vecadd --case transpose_1024x512 --target trn1", 0, {"cases"}),
+        ("submit vecadd --no-check", 1, {"archive", "missing"}),
+        ("history", 2, set()),
+        ("update nowhere", 2, set()),
+        ("verify_sim", 2, set()),
+        ("grade nowhere --lab vecadd --out out --sandbox none", 2, set()),
+        ("grade", 2, set()),
+    ],
+)
+def test_commands_answer_in_json(words, code, keys, tmp_path, monkeypatch, capsys):
+    """Also where the arguments are wrong, or there is nothing to answer."""
+    monkeypatch.chdir(tmp_path)
+    name, *rest = words.split()
+    assert main([name, *rest, "--json"]) == code
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["schema"] == f"labkit.{name}/1" and answer["exit_code"] == code
+    assert (answer["error"] is None) == (code < 2 or name == "history") and keys <= {*answer}
+
+
 def test_a_tester_answers_in_json(capsys):
     args = ["--json", "--dialect", "nki", "--target", "trn1", "vecadd"]
     assert guarded(simulate, args) == 2

@@ -27,7 +27,7 @@ from ..dialect import default_dialect
 from ..evaluate import PASSED, Outcome, exit_code
 from ..remote.flags import add_host_flags
 from ..run.backends import BACKENDS, has_neuron_devices
-from ..show import show_failures, show_printed, show_slow, show_table, terminal, totals
+from ..show import add_json, show_failures, show_printed, show_slow, show_table, terminal, totals
 from ..spec import FLEET_TARGETS, TARGETS, MustFailNumerically, MustRaise, SpecError
 
 PROFILES = Path("profiles")
@@ -109,6 +109,7 @@ def _parser(name: str, text: str | None) -> argparse.ArgumentParser:
     add_language_flags(parser, *default_dialect())
     parser.set_defaults(dialect=None)  # each lab's own
     add_timeout(parser)
+    add_json(parser)
     add_host_flags(parser)
     return parser
 

@@ -33,7 +33,7 @@ import nkisim
 
 from ..cli import known_labs, positive
 from ..dialect import DIALECTS, dialect_of
-from ..show import progress, terminal
+from ..show import add_json, answer, progress, terminal
 from ..spec import SpecError
 from . import memory, policy, sandbox, staff, submissions
 from .cluster import JOBS, on_cluster
@@ -435,6 +435,7 @@ def grade_parser() -> argparse.ArgumentParser:
         help="sources of submissions.csv may be anywhere on this machine",
     )
     parser.add_argument("--again", action="store_true", help="judge also what has a verdict")
+    add_json(parser)
     return parser
 
 
@@ -504,9 +505,12 @@ def _grade(request: Request, late: LatePolicy, gradebook: Gradebook, console: Co
             bar.advance(counter)
     rows = write_reports(out, graded, late, entries, gradebook)
     unread = sum(bool(s.problem) for s in entries)
+    judged, before = len(todo) - len(failed), len(tasks) - len(todo) - unread
+    answer.update(judged=judged, before=before, unread=unread, not_judged=failed)
+    answer["gradebook"] = str(out / "grades.csv")
     console.print(
-        f"{len(rows)} submissions: {len(todo) - len(failed)} judged now, "
-        f"{len(tasks) - len(todo) - unread} before, {unread} could not be read",
+        f"{len(rows)} submissions: {judged} judged now, {before} before, "
+        f"{unread} could not be read",
         highlight=False,
     )
     console.print(

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from ..show import terminal
+from ..show import add_json, answer, terminal
 from .points import SECOND, points, series
 from .queue import runs_of, send, waiting
 from .server import HistoryError, configured
@@ -19,6 +19,7 @@ RESULTS = Path("results") / "results.json"
 BARS = "▁▂▃▄▅▆▇█"
 PLAIN = "_.,-=+*#"  # for a file in an 8-bit encoding
 WIDTH = 24
+KEYS = ("kind", "lab", "case", "target", "student")  # of a series
 
 
 def sparkline(values: Sequence[float], bars: str = BARS) -> str:
@@ -39,6 +40,7 @@ def history_parser() -> argparse.ArgumentParser:
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
     parser.add_argument("--here", action="store_true", help="from results/, server or not")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page as well")
+    add_json(parser)
     return parser
 
 
@@ -75,7 +77,7 @@ def history(argv: Sequence[str] | None = None) -> int:
     table = Table(
         title=f"Latency over time, from {source}", title_justify="left", box=None, pad_edge=False
     )
-    for name in ("kind", "lab", "case", "target", "student"):
+    for name in KEYS:
         table.add_column(name, overflow="fold")
     for name in ("runs", "first us", "last us", "best us"):
         table.add_column(name, justify="right")
@@ -95,6 +97,9 @@ def history(argv: Sequence[str] | None = None) -> int:
             f"{when:%Y-%m-%d %H:%M}",
         )
     console.print(table)
+    answer["series"] = [
+        {**dict(zip(KEYS, key)), "us": [v for _, v in values]} for key, values in rows.items()
+    ]
     if any(key[0] == "predicted" for key in rows):
         console.print(
             "Latencies of the kind predicted are nkisim's, not measured.", highlight=False

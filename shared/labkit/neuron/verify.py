@@ -26,6 +26,7 @@ from rich.table import Table
 
 import nkisim
 
+from ..cli import known_labs
 from ..dialect import DIALECTS
 from ..evaluate import PASSED, Outcome, References, judge
 from ..history.results import provenance, sdk_version
@@ -34,7 +35,7 @@ from ..remote.flags import add_host_flags
 from ..run.child import job_of
 from ..run.compare import compare
 from ..run.worker import Worker
-from ..show import progress, terminal
+from ..show import add_json, answer, progress, terminal
 from ..spec import TARGETS, Case, Lab, MustFailNumerically, MustRaise, SpecError, Tensor
 from .generate import BY_HAND, RANDOM
 
@@ -389,7 +390,6 @@ def propose(path: Path, root: Path) -> str:
 
 def verify_sim_parser() -> argparse.ArgumentParser:
     """Return the parser of verify_sim."""
-    from ..cli import known_labs
 
     names, _ = known_labs()
     parser = argparse.ArgumentParser(prog="labkit verify_sim", description=verify_sim.__doc__)
@@ -410,13 +410,13 @@ def verify_sim_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--full", action="store_true", help="all cases, not only the quick ones")
     parser.add_argument("--out", type=Path, default=OUT, metavar="FOLDER")
+    add_json(parser)
     add_host_flags(parser)
     return parser
 
 
 def verify_sim(argv: Sequence[str] | None = None, run: Runner | None = None) -> int:
     """Compare nkisim with the SDK's simulator and with the chip, where they are."""
-    from ..cli import known_labs
     from ..fleet.bench import has_neuron_devices
 
     names, load = known_labs()
@@ -484,13 +484,10 @@ def report(
     first = next(iter(labs.values()))
     facts = provenance(first, "hw" if "hw" in backends else "sdk-sim", target, first.seed)
     out.mkdir(parents=True, exist_ok=True)
-    (out / "verify_sim.json").write_text(
-        json.dumps(
-            {**facts, "backends": list(backends), "cases": [r.to_dict() for r in rows]}, indent=1
-        )
-        + "\n",
-        encoding="utf-8",
-    )
+    compared = {**facts, "backends": list(backends), "cases": [r.to_dict() for r in rows]}
+    answer.update(compared)
+    text = json.dumps(compared, indent=1) + "\n"
+    (out / "verify_sim.json").write_text(text, encoding="utf-8")
     found = records(rows, labs, root)
     path = out / "verify_sim.records.json"
     path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

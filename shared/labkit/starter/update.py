@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ..show import add_json, answer
 from ..spec import SpecError
 from .export import MANIFEST, SCHEMA, unix
 
@@ -122,6 +123,7 @@ def update_parser() -> argparse.ArgumentParser:
     """Return the parser of update."""
     parser = argparse.ArgumentParser(prog="labkit update", description=update.__doc__)
     parser.add_argument("source", help="a folder, a .zip or an https URL of a .zip")
+    add_json(parser)
     return parser
 
 
@@ -135,6 +137,7 @@ def update(argv: Sequence[str] | None = None) -> int:
         here = here.parent
     with opened(args.source) as new:
         said = apply(here, new)
+    answer["changes"] = said
     for line in said:
         print(line)
     print("up to date; the files you edit were not touched" if said else "nothing to update")

@@ -18,7 +18,7 @@ from ..cli import RESULTS, known_labs, targets_of
 from ..dialect import DIALECTS, course_dialect
 from ..evaluate import PASSED, evaluate
 from ..grade.rules import find_flags
-from ..show import progress, show_failures, show_steps, terminal
+from ..show import add_json, answer, progress, show_failures, show_steps, terminal
 from ..spec import Lab, SpecError
 from .writeup import check_writeup
 
@@ -91,6 +91,7 @@ def submit_parser() -> argparse.ArgumentParser:
     parser.add_argument("--to", metavar="URL", help="send it to the contest's live server")
     parser.add_argument("--student", metavar="NAME", help="your name there")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="a file with your token")
+    add_json(parser)
     return parser
 
 
@@ -125,6 +126,7 @@ def submit(argv: Sequence[str] | None = None) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / f"{lab.name}.zip"
     path.write_bytes(archive(lab))
+    answer.update(archive=str(path), missing=missing)
     for line in missing:
         console.print(f"[yellow]missing[/] {escape(line)}", highlight=False, soft_wrap=True)
     console.print(
