@@ -16,7 +16,7 @@ from pathlib import Path
 import nox
 
 OLDEST = (3, 10)
-if sys.version_info < OLDEST:  # pip would take minutes to say less, see setup.py
+if sys.version_info < OLDEST:  # pip would take minutes to say less
     sys.stderr.write(
         f"trainium-labs needs Python {OLDEST[0]}.{OLDEST[1]} or newer; this is Python "
         f"{sys.version.split()[0]} ({sys.executable}).\n"

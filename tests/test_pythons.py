@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TEMPLATE = "shared/labkit/starter/template/noxfile.py.txt"
-FRONT_DOORS = ("setup.py", "noxfile.py", TEMPLATE)
+FRONT_DOORS = ("noxfile.py", TEMPLATE)
 
 
 def oldest():

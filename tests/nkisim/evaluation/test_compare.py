@@ -86,9 +86,9 @@ def test_a_list_that_is_none_is_a_sentence_and_2(change, capsys, text):
 @pytest.mark.full
 @pytest.mark.skipif(shutil.which("bash") is None or shutil.which("git") is None, reason="no shell")
 def test_the_command_of_the_action_runs_on_an_exported_starter(tmp_path):
-    """The script of action.yml itself, on a repository of students, with a commit before."""
+    """The script of the action itself, on a repository of students, with a commit before."""
     yaml = pytest.importorskip("yaml")
-    action = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
+    action = yaml.safe_load((ROOT / ".github/actions/evaluate/action.yml").read_text("utf-8"))
     script = next(s["run"] for s in action["runs"]["steps"] if s.get("id") == "compare")
     home, origin = tmp_path / "starter", tmp_path / "origin"
     subprocess.run(
