@@ -19,7 +19,6 @@ from ..indexing import affine, basic
 from ..indexing.geometry import Axis, Notes, carried, leaving, moved, reshaped
 from ..indexing.index import Index, Mask, Slice, plain, whole
 from ..indexing.indirect import Indirect, Shifted
-from ..indexing.subscripts import RESOLVERS, resolver
 from . import numpy_idioms, regroupings, suggestions, truth_values
 
 if TYPE_CHECKING:
@@ -196,18 +195,49 @@ class Tensor:
         return view
 
     def part(self, keys: tuple) -> Tensor | None:
-        """Return the view that integers and slices inside of the tensor mean; None for others."""
-        if self.oob is not None:
+        """Return the view that integers and slices inside of the tensor mean; None for others.
+
+        Each operand of each instruction comes by here, so that it looks at a key only once.
+        """
+        if self.oob is not None or len(keys) > len(self.shape):
             return None
-        part = self.nblock if self.memory is not HBM else -1
-        try:
-            resolvers = RESOLVERS[len(self.shape)][part]
-            for k in keys:
-                resolvers = resolvers[type(k)]
-            resolve = resolvers[None]
-        except KeyError:
-            resolve = resolver(len(self.shape), part, keys, Tensor)
-        return resolve(self, keys)
+        part = nblock = self.nblock if self.memory is not HBM else -1
+        offset, shape, strides = self.offset, [], []
+        for d, (k, n, s) in enumerate(zip(keys, self.shape, self.strides)):
+            if type(k) is slice:
+                start, stop = k.start, k.stop
+                if k.step is not None:
+                    return None
+                if stop is not None:
+                    if type(stop) is not int or stop < 1 or stop > n:
+                        return None
+                    n = stop
+                if start is not None:
+                    if type(start) is not int or start < 0 or start >= n:
+                        return None
+                    offset += start * s
+                    n -= start
+            elif type(k) is int and 0 <= k < n:
+                offset += k * s
+                n = 1
+                if d != part:  # a partition dim never goes away
+                    nblock -= d < part
+                    continue
+            else:
+                return None
+            shape.append(n)
+            strides.append(s)
+        shape += self.shape[len(keys) :]
+        strides += self.strides[len(keys) :]
+        if part >= 0 and len(shape) < 2:  # tile[:, k] is (P, 1)
+            shape.append(1)
+            strides.append(self.dtype.itemsize)
+        v = object.__new__(Tensor)  # as `__init__` and `like` do, sooner
+        v.m, v.storage, v.dtype, v.memory = self.m, self.storage, self.dtype, self.memory
+        v.offset, v.shape, v.strides = offset, tuple(shape), tuple(strides)
+        v.nblock, v.owner = max(nblock, 0), self.owner
+        v.oob = v.pending = v._np = None
+        return v
 
     def _subscript(self, keys: tuple) -> Tensor:
         """Resolve the subscripts that the fast path leaves: `...`, ds, indices, past the end."""

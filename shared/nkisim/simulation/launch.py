@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from .. import course
-from ..checks import clean
 from ..checks import strictness as strict
 from ..checks.capacity import check_capacity, check_placed
 from ..checks.execution import Execution
@@ -461,13 +460,6 @@ def _run_checks(
     if not m.settings.checks:
         return None, [], []
     inputs, run = [(name, t) for name, _, t, _ in box.inputs], _execution(m)
-    key = (
-        clean.record_key(run, (t for _, t in inputs))
-        if not m.findings and m.launch.cores is None
-        else None
-    )
-    if key is not None and clean.is_clean(key):
-        return None, [], []
     before, error = len(m.findings), None
     if m.launch.cores is None:
         error = check_loops(run)
@@ -487,8 +479,6 @@ def _run_checks(
             unread = unread_inputs(run, inputs, place_of(kernel))
     said = m.findings[before:]
     del m.findings[before:]
-    if key is not None and error is None and not said and not unread:
-        clean.remember(key)
     return error, said, unread
 
 

@@ -5,19 +5,14 @@ They are in data/examples; `explain` shows the first of each rule and dialect.
 
 from __future__ import annotations
 
-import linecache
 import re
 
-import numpy as np
 import pytest
+from golden import found_in
 
-from nkisim.checks.finding import Finding, as_finding
 from nkisim.cli import examples, main
 from nkisim.cli.examples import BETA1, NKI, Example
-from nkisim.errors import NkiError
-from nkisim.simulation import launch
 
-X = np.random.default_rng(0).random((128, 512), dtype=np.float32) + 0.5
 ALL = examples.examples()
 #: rules about files, settings, launchers and records, which no kernel shows
 NO_KERNEL = {
@@ -45,28 +40,9 @@ def case(e: Example):
 
 
 @pytest.fixture
-def findings(tmp_path, monkeypatch):
+def findings(tmp_path):
     """Return what is found when an example's wrong or right kernel runs."""
-
-    def run(e: Example, wrong: bool) -> list[Finding]:
-        monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", e.target)
-        monkeypatch.setenv("NKI_LANGUAGE_VERSION", e.release)
-        path = tmp_path / f"{'wrong' if wrong else 'right'}.py"
-        path.write_text(e.source(wrong))
-        linecache.checkcache(str(path))
-        space = {"__name__": "example", "x": X.copy()}
-        with launch.collected_findings() as runs:
-            try:
-                exec(compile(path.read_text(), path, "exec", dont_inherit=True), space)
-            except Exception as error:
-                rule = getattr(error, "nki_error", error)
-                if isinstance(rule, NkiError):
-                    runs.append([as_finding(rule)])
-                else:
-                    runs.append([Finding(type(error).__name__, "error", str(error))])
-        return [f for found in runs for f in found]
-
-    return run
+    return lambda e, wrong: found_in(e, wrong, tmp_path)
 
 
 @pytest.mark.parametrize("e", list(map(case, ALL)))
