@@ -104,7 +104,7 @@ def evaluate(
     kernels = kernels or lab.kernels
     seed = lab.seed if seed is None else seed
     references = References(load_module(lab.folder / "reference.py"), seed)
-    unwritten: set[str] = set()
+    written: set[str] = set()
     with Worker(backend, in_process) as worker:
         for case, target in runs:
             request = job_of(
@@ -120,17 +120,17 @@ def evaluate(
                 one_core=True,
             )
             job = worker.send(request)
-            # The reference is computed while the child runs the kernel. A kernel that is not
-            # written yet needs none, and for large cases that saves a minute.
+            # The reference is computed while the child runs the kernel, once that is known to be
+            # written: a stub needs none, and for large cases that saves a minute.
             expected: tuple[Any, ...] = ()
             judged = not isinstance(case.expect, MustRaise)
-            if judged and case.kernel not in unwritten:
+            if ahead := judged and case.kernel in written:
                 expected = references.of(case)
             reply = worker.receive(job, time_limit or case.limit_s(backend))
-            if reply.get("error", {}).get("name") == "not_written":
-                unwritten.add(case.kernel)
-            elif judged and case.kernel in unwritten:  # for some arguments it is
-                expected = references.of(case)
+            if reply.get("error", {}).get("name") != "not_written":
+                written.add(case.kernel)
+                if judged and not ahead:
+                    expected = references.of(case)
             yield judge(case, target, reply, expected, references)
 
 
