@@ -188,6 +188,14 @@ def _end(plan: Schedule) -> float:
     return float(plan.end.max(initial=0.0))
 
 
+def _name_engines(plan: Schedule) -> None:
+    """Write into the record which engines were chosen for its instructions."""
+    for k, engine in enumerate(plan.engines):
+        spec = plan.trace.op_specs[k]
+        if spec.engine != engine:
+            plan.trace.op_specs[k] = replace(spec, engine=engine)
+
+
 class Profile:
     """A kernel's predicted performance on a target."""
 
@@ -212,54 +220,60 @@ class Profile:
         #: the caller demands the dtypes that there are: no advice to use shorter ones
         self.keep_dtypes = False
         self.date = _now()
+        self._options = options
+        self.compiler = tuple(name for name in compiling.OPTIONS if name in options)
         seal_inputs(run.trace)
         plans = together(_of_cores(run), core, dge=descriptors == "dge", on=options)
-        plan = max(plans, key=_end)  # of the core that takes longest
         self.cores = len(plans)
-        self.compiler = tuple(name for name in compiling.OPTIONS if name in options)
-        self._options = options
-        self.schedule = plan
-        self.trace = plan.trace  # with spills, if there are any
-        self.tile_values = tile_values and tile_values.followed(plan.trace.origin)
-        self.spill_bytes = sum(p.spill_bytes for p in plans)
-        for p in plans:
-            for k, engine in enumerate(p.engines):  # they are chosen by now
-                if p.trace.op_specs[k].engine != engine:
-                    p.trace.op_specs[k] = replace(p.trace.op_specs[k], engine=engine)
-        self.timeline = Timeline(self.trace, plan)
-        self.memory = Memory(run.machine, plan)
-        first = min(float(p.issue.min(initial=np.inf)) for p in plans)
-        #: registers and loops of the chip: no instruction, and nothing overlaps them here
-        self.control_us = max(run.machine.launch.control.values(), default=0.0)
-        self.body_us = (
-            float(plan.end.max(initial=0.0))
-            - (first if np.isfinite(first) else 0.0)
-            + self.control_us
-        )
-        self.waiting_us = plan.waiting_us  # of that core for the other
-        self.latency_us = self.body_us + core.timing.launch_us
-        self.profile_total_us = self.body_us + core.timing.profile_us
-        self.engine_busy = {e: min(1.0, us / self.latency_us) for e, us in plan.busy.items()}
-        spec_counts = [
-            (spec, n)
-            for p in plans
-            for spec, n in zip(
-                p.trace.op_specs, np.bincount(p.deps.spec, minlength=len(p.trace.op_specs)).tolist()
-            )
-        ]
-        self.instructions: Counter[str] = Counter()
-        for spec, n in spec_counts:
-            self.instructions[spec.row.name] += n
-        self.dma_transfer_count = sum(n for spec, n in spec_counts if spec.engine == "dma")
-        self.hbm_read_bytes = sum(n * spec.read_bytes for spec, n in spec_counts)
-        self.hbm_write_bytes = sum(n * spec.write_bytes for spec, n in spec_counts)
-        self.flops, self.mfu = self._flops(spec_counts)
+        self.schedule = max(plans, key=_end)  # of the core that takes longest
+        self.trace = self.schedule.trace  # with spills, if there are any
+        self.tile_values = tile_values and tile_values.followed(self.trace.origin)
+        for plan in plans:
+            _name_engines(plan)
+        self._take_times(plans)
+        self._count(plans)
+        self.memory = Memory(run.machine, self.schedule)
         self.sbuf_peak_bytes = int(self.memory.sbuf_bytes.max(initial=0))
         self.psum_peak_banks = int(self.memory.psum_banks.max(initial=0))
         self.bound = self._bound()
-        self.trust = trust(plan, core, descriptors == "dge", self.bound, self.cores)
+        self.trust = trust(self.schedule, core, descriptors == "dge", self.bound, self.cores)
         self.model_error = self.trust.text
-        self._check_capacity(plan.deps)
+        self._check_capacity(self.schedule.deps)
+
+    def _take_times(self, plans: list[Schedule]) -> None:
+        """Set the latencies, in us: from the first instruction of any core to the last one."""
+        timing, launch = self.hw.timing, self.machine.launch
+        first = min(float(plan.issue.min(initial=np.inf)) for plan in plans)
+        first = first if np.isfinite(first) else 0.0  # there are no instructions
+        #: registers and loops of the chip: no instruction, and nothing overlaps them here
+        self.control_us = max(launch.control.values(), default=0.0)
+        self.body_us = _end(self.schedule) - first + self.control_us
+        self.waiting_us = self.schedule.waiting_us  # of that core for the other
+        self.latency_us = self.body_us + timing.launch_us
+        self.profile_total_us = self.body_us + timing.profile_us
+        self.timeline = Timeline(self.trace, self.schedule)
+        self.engine_busy = {
+            engine: min(1.0, us / self.latency_us) for engine, us in self.schedule.busy.items()
+        }
+
+    def _count(self, plans: list[Schedule]) -> None:
+        """Count the instructions, transfers, bytes and operations of all cores."""
+        counts = [
+            (spec, n)
+            for plan in plans
+            for spec, n in zip(
+                plan.trace.op_specs,
+                np.bincount(plan.deps.spec, minlength=len(plan.trace.op_specs)).tolist(),
+            )
+        ]
+        self.instructions: Counter[str] = Counter()
+        for spec, n in counts:
+            self.instructions[spec.row.name] += n
+        self.dma_transfer_count = sum(n for spec, n in counts if spec.engine == "dma")
+        self.hbm_read_bytes = sum(n * spec.read_bytes for spec, n in counts)
+        self.hbm_write_bytes = sum(n * spec.write_bytes for spec, n in counts)
+        self.spill_bytes = sum(plan.spill_bytes for plan in plans)
+        self.flops, self.mfu = self._flops(counts)
 
     @cached_property
     def in_order_us(self) -> float | None:

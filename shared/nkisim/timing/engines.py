@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from heapq import heappush
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -107,6 +107,40 @@ class Engine:
         if at < self.due:
             self.due = at
             heappush(self.events, (at, self.number))
+
+    def take(self, at: float) -> int:
+        """Return the first instruction that is ready; -1 if none is, and it looks again later."""
+        self.due = NEVER
+        ready, coming = self.ready, self.coming
+        while coming and coming[0][0] <= at:
+            heappush(ready, heappop(coming)[1])
+        if ready:
+            return heappop(ready)
+        if coming:
+            self.poll(coming[0][0])
+        return -1
+
+    def move_window(self, missing: list[int], when: list[float]) -> None:
+        """Let the next instruction into the window, in place of one that was taken."""
+        if self.limit < self.end:
+            i = self.todo[self.limit]
+            self.limit += 1
+            if not missing[i]:
+                heappush(self.coming, (when[i], i))
+        elif self.fences:
+            for i in self.go_on():
+                if not missing[i]:
+                    heappush(self.coming, (when[i], i))
+
+    def next_look(self) -> tuple[float, int] | None:
+        """Return the event at which it looks for work again; None if it has none."""
+        at = self.free
+        if not self.ready:
+            if not self.coming:
+                return None
+            at = max(at, self.coming[0][0])
+        self.due = at
+        return at, self.number
 
     def put_off(self, i: int, at: float, retry: float) -> None:
         """Leave instruction `i` until `retry`, or (-1.0) until it is told; others go on."""

@@ -5,14 +5,14 @@ reaches its engines": one in the heap for each DMA queue. An engine takes, of th
 `window` instructions of its queue, the first that is ready; DMA triggers stay in order. What
 several compete for (DMA engines, memory ports, banks of PSUM) is served in order of time.
 
-This is the inner loop of a prediction: `_Run.run` goes round once an instruction, on flat lists and
-local names; what it decides between lies in engines.py.
+This is the inner loop of a prediction: `_Run.run` goes round once an instruction, on flat lists;
+what it decides between lies in engines.py.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from heapq import heappop, heappush, heappushpop
+from heapq import heappop, heappushpop
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from ..trace.footprint import ACT, DVE, LOADS, PE, POOL, QUEUES, Dependencies
 from . import cost, prefetch
 from .banks import Banks
 from .engines import (
-    NEVER,
     BackgroundTransposes,
     CappedDmaEngines,
     DescriptorGenerators,
@@ -257,11 +256,12 @@ class _Run:
 
     def run(self) -> Times:
         """Take the events in order of time until there are none."""
-        events, queues, serve = self.events, self.queues, self._serve
-        queue_of, tile_of, left, place = self.queue_of, self.tile_of, self.left, self.place
-        seen, when, pred, missing = self.seen, self.when, self.pred, self.missing
-        succ, first_succ, spec_of = self.succ, self.first_succ, self.spec_of
-        issue, start, need_banks, shared = self.issue, self.start, self.need_banks, self.shared
+        events, queues, queue_of, need_banks = (
+            self.events,
+            self.queues,
+            self.queue_of,
+            self.need_banks,
+        )
         again: tuple[float, int] | None = None  # an event of the queue that ran last
         while True:
             if again is not None:
@@ -275,70 +275,47 @@ class _Run:
                 continue
             else:
                 return self._times()
-            if q < QUEUES:  # an engine looks for work
-                queue = queues[q]
-                if at != queue.due:  # it has looked earlier
+            if q < QUEUES:
+                engine = queues[q]
+                if at != engine.due:  # it has looked earlier
                     continue
-                queue.due = NEVER
-                ready, coming = queue.ready, queue.coming
-                if coming and coming[0][0] <= at:
-                    i = heappop(coming)[1]
-                    while coming and coming[0][0] <= at:
-                        heappush(ready, heappop(coming)[1])
-                    if ready:
-                        i = heappushpop(ready, i)
-                elif ready:
-                    i = heappop(ready)
-                else:
-                    if coming:
-                        queue.poll(coming[0][0])
+                i = engine.take(at)
+                if i < 0 or i in need_banks and not self._take_banks(i, engine, at):
                     continue
-                if i in need_banks and not self._take_banks(i, queue, at):
-                    continue
-                ahead = queue.limit
-                if ahead < queue.end:  # the window moves on
-                    queue.limit = ahead + 1
-                    j = queue.todo[ahead]
-                    if not missing[j]:
-                        if when[j] <= at:
-                            heappush(ready, j)
-                        else:
-                            heappush(coming, (when[j], j))
-                elif queue.fences:
-                    for j in queue.go_on():
-                        if not missing[j]:
-                            heappush(coming, (when[j], j))
-                spec = spec_of[i]
-                if shared is not None:
-                    at = shared.claim(i, spec, at)
-                issue[i] = start[i] = queue.charge(spec, at)
-                if ready or coming:
-                    at = queue.free
-                    if not ready and coming[0][0] > at:
-                        at = coming[0][0]
-                    queue.due = at
-                    again = at, q
-                at = queue.done
+                self._start(i, engine, at)
+                done, again = engine.done, engine.next_look()
             else:
                 i = q - QUEUES
                 queue = queue_of[i]
-                at = serve(i, queue, at)
-                again = queue.again
-            seen[i] = at  # tell those who wait for it
-            tile = tile_of[i]  # of the instruction in PSUM, -1 if none
-            if tile >= 0 and left[tile] > 1:  # others still use its only one
-                left[tile] -= 1
-            elif tile != -1:
-                self._leave_banks(i, at)
-            for j in succ[first_succ[i] : first_succ[i + 1]]:
-                if at > when[j]:
-                    when[j] = at
-                    pred[j] = i
-                missing[j] = wanting = missing[j] - 1
-                if not wanting:
-                    queue = queue_of[j]
-                    if place[j] < queue.limit:
-                        queue.wake(j, when[j])
+                done, again = self._serve(i, queue, at), queue.again
+            self._tell(i, done)
+
+    def _start(self, i: int, engine: Engine, at: float) -> None:
+        """Let an engine run the instruction that it has taken."""
+        engine.move_window(self.missing, self.when)
+        spec = self.spec_of[i]
+        if self.shared is not None:
+            at = self.shared.claim(i, spec, at)
+        self.issue[i] = self.start[i] = engine.charge(spec, at)
+
+    def _tell(self, i: int, done: float) -> None:
+        """Tell those who wait for an instruction when it is done, and give back its banks."""
+        when, missing, place = self.when, self.missing, self.place
+        self.seen[i] = done
+        tile = self.tile_of[i]  # of the instruction in PSUM, -1 if none
+        if tile >= 0 and self.left[tile] > 1:  # others still use its only one
+            self.left[tile] -= 1
+        elif tile != -1:
+            self._leave_banks(i, done)
+        for j in self.succ[self.first_succ[i] : self.first_succ[i + 1]]:
+            if done > when[j]:
+                when[j] = done
+                self.pred[j] = i
+            missing[j] -= 1
+            if not missing[j]:
+                queue = self.queue_of[j]
+                if place[j] < queue.limit:
+                    queue.wake(j, when[j])
 
     def _serve(self, i: int, queue: DmaQueue, at: float) -> float:
         """Let a DMA, the first in its queue, have the DMA engines; return when it is done."""
