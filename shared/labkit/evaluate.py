@@ -104,7 +104,7 @@ def evaluate(
     kernels = kernels or lab.kernels
     seed = lab.seed if seed is None else seed
     references = References(load_module(lab.folder / "reference.py"), seed)
-    written: set[str] = set()
+    written: dict[str, bool] = {}  # kernel -> for all arguments so far
     with Worker(backend, in_process) as worker:
         for case, target in runs:
             request = job_of(
@@ -124,13 +124,13 @@ def evaluate(
             # written: a stub needs none, and for large cases that saves a minute.
             expected: tuple[Any, ...] = ()
             judged = not isinstance(case.expect, MustRaise)
-            if ahead := judged and case.kernel in written:
+            if ahead := judged and written.get(case.kernel, False):
                 expected = references.of(case)
             reply = worker.receive(job, time_limit or case.limit_s(backend))
-            if reply.get("error", {}).get("name") != "not_written":
-                written.add(case.kernel)
-                if judged and not ahead:
-                    expected = references.of(case)
+            stub = reply.get("error", {}).get("name") == "not_written"
+            written[case.kernel] = written.get(case.kernel, True) and not stub
+            if judged and not ahead and not stub:
+                expected = references.of(case)
             yield judge(case, target, reply, expected, references)
 
 
