@@ -223,7 +223,7 @@ def judge(
         outcome.text = f"ran to its end, but should have ended in {case.expect.error}"
         outcome.detail = case.expect.why
     else:
-        _judge_outputs(outcome, _several(reply["outputs"]), expected, references)
+        _judge_outputs(outcome, several(reply["outputs"]), expected, references)
         if outcome.status == PASSED and not isinstance(case.expect, MustFailNumerically):
             _judge_findings(outcome)
             if outcome.status == PASSED and reply.get("shuffled") is not None:
@@ -251,8 +251,9 @@ def _judge_means(outcome: Outcome) -> None:
         )
 
 
-def _several(outputs: Any) -> tuple[Any, ...]:
-    return outputs if isinstance(outputs, tuple) else (outputs,)
+def several(outputs: Any) -> tuple[Any, ...]:
+    """Return the outputs of a kernel, which may be one."""
+    return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
 
 
 def _judge_shuffled(
@@ -266,7 +267,7 @@ def _judge_shuffled(
     if isinstance(again, str):
         other.text = again
     else:
-        _judge_outputs(other, _several(again), expected, references)
+        _judge_outputs(other, several(again), expected, references)
     if other.status == PASSED:
         return
     met = next(

@@ -35,6 +35,7 @@ __all__ = [
     "rows",
     "run",
     "simulate",
+    "standalone",
     "tune",
 ]
 
@@ -53,6 +54,7 @@ _LAZY = {
     "be_strict": "api",
     "least_us": "api",
     "refusals": "api",
+    "standalone": "api",
     "Run": "simulation.launch",
     "Finding": "checks.finding",
     "NkiError": "errors",

@@ -160,3 +160,12 @@ def rows() -> list[dict[str, Any]]:
     from .instruction_table import declared
 
     return declared()
+
+
+def standalone() -> dict[str, str]:
+    """Return the sources, by name, of what has to be where a kernel's Python runs, and needs
+    nothing of the simulator there: for graders whose kernels run in a process without it."""
+    from .language.nki import objects
+    from .machine import bytecode
+
+    return {"bytecode": inspect.getsource(bytecode), "objects": inspect.getsource(objects)}

@@ -88,7 +88,9 @@ class Swap:
             return vars(module).get(value.__name__, value) if module else value
         if id(value) in self.launchers:
             return worker.jit
-        if id(value) in self.paths and not isinstance(value, (bool, int, float, str)):
+        if id(value) in self.paths and (
+            isinstance(value, enum.Enum) or not isinstance(value, (bool, int, float, str))
+        ):
             return worker.State.constants[self.paths[id(value)]]
         if isinstance(value, str):
             return str(value)  # a data type of `import nki`, too

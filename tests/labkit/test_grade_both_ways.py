@@ -26,6 +26,7 @@ OTHERWISE = {
     "a try statement": "a kernel ends at its first error, even if it catches it",
     "an async function that is not reached": "an input that is not used is noted",
     "a buffer by name that is not reached": "an input that is not used is noted",
+    "a dtype of NumPy": "an input that is not used is noted, where no warning is in the source",
     "a while loop of a register": "the source is refused anyway",
     "masks joined by and": "both refuse it, by another rule",
     "a kernel in a kernel that asks for something else": "options of inner kernels are not sent",

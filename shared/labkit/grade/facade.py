@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+import nkisim
+
 #: the modules of each dialect, as kernels import them
 MODULES = {
     "neuronxcc.nki": (
@@ -24,7 +26,17 @@ MODULES = {
         ".language.constants",
         ".isa.constants",
     ),
-    "nki": ("", ".language", ".isa", ".compiler", ".typing"),
+    "nki": (
+        "",
+        ".language",
+        ".language.dtypes",
+        ".dtype",
+        ".isa",
+        ".isa.constants",
+        ".compiler",
+        ".typing",
+        ".collectives",
+    ),
 }
 #: names of the root that launch or make kernels; the grader launches
 LAUNCHERS = ("jit", "trace", "baremetal", "benchmark", "profile", "simulate_kernel", "simulate")
@@ -68,7 +80,7 @@ class Facade:
 
     def describe(self) -> list[Any]:
         """Return what the student's process builds its stand-ins from, ready for JSON."""
-        return [self.modules, self.launchers, self.options]
+        return [self.modules, self.launchers, self.options, nkisim.standalone()]
 
     def find(self, module: str, name: str) -> list[Any]:
         """Return the entry of a name that a module has only when it is asked for, as those of
@@ -87,7 +99,8 @@ class Facade:
 
     def _module(self, name: str, module: types.ModuleType) -> None:
         here: dict[str, list[Any]] = {}
-        for key in dir(module):
+        # classes first: a member of an enum has one path, by its class
+        for key in sorted(dir(module), key=lambda key: not isinstance(getattr(module, key), type)):
             if key.startswith("_") or key in _NOT_OURS or key in (*LAUNCHERS, *OPTIONS):
                 continue
             entry = self._entry(f"{name}.{key}", getattr(module, key))
@@ -97,7 +110,9 @@ class Facade:
 
     def _entry(self, path: str, obj: Any) -> list[Any] | None:
         """Return (kind, path, value) of a name, None if it is not for kernels."""
-        if id(obj) in self.paths and not isinstance(obj, (int, float, str)):
+        if id(obj) in self.paths and (
+            isinstance(obj, enum.Enum) or not isinstance(obj, (int, float, str))
+        ):
             path = self.paths[id(obj)]  # nl.sbuf is one thing under all its names
         if isinstance(obj, np.dtype):
             return ["dtype", path, obj.name]
@@ -126,12 +141,13 @@ class Facade:
         if issubclass(cls, np.generic):
             return ["type", path, np.dtype(cls).name]
         if issubclass(cls, enum.Enum):
-            members = {m.name: int(m.value) if isinstance(m.value, int) else None for m in cls}
+            self.paths.setdefault(id(cls), path)
             for member in cls:
                 self._keep("constant", f"{path}.{member.name}", member)
-            return ["enum", path, members]
+            values = {m.name: m.value if type(m.value) in (int, str) else m.name for m in cls}
+            return ["enum", path, {"": issubclass(cls, int), **values}]
         ours = cls.__module__.startswith("nkisim.language.") or cls.__name__ in ("ParDim", "finfo")
-        return [*self._keep("constant", path, cls)[:2], _kinds(cls)] if ours else None
+        return [*self._keep("class", path, cls)[:2], _kinds(cls)] if ours else None
 
     def _keep(self, kind: str, path: str, obj: Any) -> list[Any]:
         self.objects.setdefault(path, obj)

@@ -25,7 +25,7 @@ import numpy as np
 import nkisim
 
 from ..dialect import PACKAGE, dialect_of
-from ..evaluate import FAILED, PASSED, Outcome, References, judge, score
+from ..evaluate import FAILED, PASSED, Outcome, References, judge, score, several
 from ..inputs import make_inputs
 from ..load import load_module
 from ..run import child
@@ -52,6 +52,10 @@ MOST_STUCK = 2  # cases that end a judge; what comes after them is not run
 OTHERS = "on_other_inputs"  # among the stats of a case: how it fails there
 USED_UP = "the time for this submission was used up before"
 TOO_LONG = "the kernel ran for too long and was stopped"
+
+
+class NoKernel(StudentError):
+    """The file lacks what the case names."""
 
 
 class Bench:
@@ -176,6 +180,8 @@ class Bench:
             loading = False
             self._deadline()
             return run()
+        except NoKernel as error:
+            reply = _error("request", error.text)
         except StudentError as error:
             reply = _error("import" if loading else "kernel", self._words(error, loading))
             if error.kind == "NotImplementedError":
@@ -217,8 +223,11 @@ class Bench:
         carries out the program that comes of it."""
         session = self.start()
         session.begin()  # an error that has ended the case before ends no other
-        session.send(["kernel", case.kernel])
-        answer = session.serve()
+        session.send(["kernel", case.kernel, list(case.constants)])
+        try:
+            answer = session.serve()
+        except StudentError as error:
+            raise NoKernel(error.kind, error.text, None) from None
         job = ["run", case.kernel, dict(case.constants)]
         programs: list[Program] = []  # of each instance of the grid
         played, ended, asks_id = 0, False, False
@@ -418,8 +427,7 @@ def on_other_inputs(bench: Bench, outcome: Outcome, reply: dict[str, Any], modul
     case, target = outcome.case, outcome.target
     if outcome.status != PASSED or not isinstance(case.expect, Passes):
         return
-    outputs = reply["outputs"] if isinstance(reply["outputs"], tuple) else (reply["outputs"],)
-    fewest, begun = min(array.size for array in outputs), time.monotonic()
+    fewest, begun = min(array.size for array in several(reply["outputs"])), time.monotonic()
     for number, draw in enumerate(draws(case, bench.graded.lab.cases, fewest)):
         if draw is case and number and time.monotonic() - begun > bench.graded.plan.timeout_s / 2:
             continue  # one more of its own kind: fewer where a run takes long

@@ -28,7 +28,7 @@ from ..inputs import dtype_of
 from ..spec import SpecError
 from .facade import Facade
 from .program import MOST_BYTES, Call, Program, Request, loops_of
-from .sandbox_worker import ATTRIBUTES, BY_NAME, IN_PLACE, METHODS
+from .sandbox_worker import BY_NAME, IN_PLACE, METHODS
 
 LARGEST = 64 << 20  # bytes of a message
 DEEPEST = 24  # of a nested value, and of kernels that call kernels
@@ -53,38 +53,13 @@ _ATTRIBUTES = {
     "Tensor": _TENSOR,
     "BlockTensor": _TENSOR,
     "Indirect": frozenset(("shape", "dtype")),
-    "NkiTensor": frozenset(ATTRIBUTES),
+    "NkiTensor": _TENSOR | {"buffer", "name", "strides", "offset", "data", "base_tensor"},
     "NkiInstruction": frozenset(("name",)),
     "NkiTileGrid": _GRID,
     "NkiBlockGrid": _GRID | {"block_shape"},
     "Index": frozenset(("shape", "ndim")),
     "Grid": frozenset("pxyz"),
     "finfo": frozenset(("min", "max", "eps", "bits", "tiny")),
-}
-#: methods of tensors: views of them, and questions about their shape
-_METHODS = {
-    "NkiInstruction": ("depends_on",),
-    "Tensor": METHODS,
-    "BlockTensor": METHODS,
-    "NkiTensor": (
-        "slice",
-        "select",
-        "vector_select",
-        "permute",
-        "broadcast",
-        "expand_dim",
-        "squeeze_dim",
-        "reshape_dim",
-        "flatten_dims",
-        "reshape",
-        "rearrange",
-        "view",
-        "ap",
-        "indirect",
-        "is_contiguous",
-        "get_pattern",
-        "is_indirect",
-    ),
 }
 _OPERATORS: dict[str, Callable[..., Any]] = {
     name: getattr(operator, name)
@@ -122,7 +97,15 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
         "truth",
     )
 }
-_OPERATORS |= {"iter": iter, "next": next, "len": len, "repr": repr, "int": int, "float": float}
+_OPERATORS |= {
+    "iter": iter,
+    "next": next,
+    "len": len,
+    "repr": repr,
+    "str": str,
+    "int": int,
+    "float": float,
+}
 
 
 def _enter(context: Any) -> None:
@@ -132,7 +115,7 @@ def _enter(context: Any) -> None:
 
 
 _UNARY = frozenset(("neg", "pos", "invert", "abs", "index", "truth"))
-_UNARY |= {"iter", "next", "len", "repr", "int", "float", "enter", "exit", "array"}
+_UNARY |= {"iter", "next", "len", "repr", "str", "int", "float", "enter", "exit", "array"}
 _OPERATORS["array"] = operator.methodcaller("__array__")  # of a tensor, which says that it is none
 _OPERATORS |= {"enter": _enter, "exit": lambda context: context.__exit__(None, None, None)}
 #: loops of the chip, whose bodies are called as often as its memory says; what a kernel may count
@@ -143,6 +126,8 @@ _LASTING = frozenset(("Index", "Mask", "Slice"))
 OTHERWISE = "the kernel asks for something else when it runs again"
 #: errors about how something is written, which Python's own protocols ask for (hasattr, __radd__)
 _ASKED = (TypeError, AttributeError, StopIteration)
+#: what a kernel may catch an error as
+_CAUGHT = (TypeError, AttributeError, IndexError, KeyError, ValueError, RuntimeError, Exception)
 
 
 class _OperatorName:
@@ -205,13 +190,16 @@ class Session:
         self._advances = False  # what is asked for is the next index of a loop
         self._called = 0  # of the calls that belong to what is carried out
         self._reordered = 0  # loops that run in another order now, one within another
+        self._outside: set[int] = set()  # handles that were made when no kernel ran
         self.begin()
 
     def begin(self) -> None:
         """Drop the state of the previous run: its tensors are not valid in the next one, even if
         the kernel kept them or made them from the same inputs."""
         self._handles = {
-            k: handle for k, handle in self._handles.items() if type(handle).__name__ in _LASTING
+            k: handle
+            for k, handle in self._handles.items()
+            if k in self._outside or type(handle).__name__ in _LASTING
         }
         self._errors: list[BaseException] = []
         self._over: tuple[Exception, Any] | None = None  # the error that has ended the run
@@ -375,6 +363,8 @@ class Session:
             return ["T" if kind is tuple else "L", [self.encode(v) for v in value]]
         if kind is dict:
             return ["M", [[self.encode(k), self.encode(v)] for k, v in value.items()]]
+        if kind is slice:
+            return ["S", [self.encode(v) for v in (value.start, value.stop, value.step)]]
         if isinstance(value, np.dtype):
             return ["D", value.name]
         if isinstance(value, type) and issubclass(value, np.generic):
@@ -523,9 +513,13 @@ class Session:
         """Carry out requests until the student's process is done; return what it says then.
 
         Raises what the simulator raised if the kernel let it pass, StudentError for an error of
-        the kernel's own, Refused and Overdue.
+        the kernel's own, Refused and Overdue. No kernel runs meanwhile.
         """
-        return self._served()[1]
+        first = self._next
+        try:
+            return self._served()[1]
+        finally:
+            self._outside.update(range(first, self._next))
 
     def _served(self) -> tuple[Any, Any]:
         """Return what the student's process says when it is done, as it is said and decoded."""
@@ -616,11 +610,13 @@ class Session:
 
     def _error(self, error: Exception) -> list[Any]:
         if isinstance(error, StopIteration):
-            return ["StopIteration", "", -1]
+            return ["StopIteration", "", -1, "StopIteration"]
         if len(self._errors) < 1000:  # a loop that swallows errors does not fill memory
             self._errors.append(error.with_traceback(None))
         name = type(error).__name__
-        return [name if name.isidentifier() else "Error", str(error)[:2000], len(self._errors) - 1]
+        base = next(kind.__name__ for kind in _CAUGHT if isinstance(error, kind))
+        name = name if name.isidentifier() else "Error"
+        return [name, str(error)[:2000], len(self._errors) - 1, base]
 
     def _nested(self, request: Request) -> None:
         """Run a kernel that is called by a kernel: serve until it returns."""
@@ -701,8 +697,8 @@ class Session:
                 raise TypeError("a register has no value before the kernel runs")
             if not any(isinstance(item, list) and item[:1] in (["H"], ["C"]) for item in given[1]):
                 raise Refused("an operator without a tensor or an index")
-            if given[0] == "repr":
-                return repr(args[0])[:500]
+            if given[0] in ("repr", "str"):
+                return _OPERATORS[given[0]](args[0])[:500]
             return stub(_OPERATORS[given[0]], args, {})
         if what == "get" and len(given) == 2:
             return self._get(self.decode(given[0]), given[1], stub)
@@ -743,7 +739,13 @@ class Session:
             raise Refused("an attribute that NKI does not have")
         kind = type(obj).__name__
         constant = id(obj) in self.facade.paths
-        if not constant and name not in _ATTRIBUTES.get(kind, ()) and name in dir(obj):
+        getter = getattr(getattr(type(obj), name, None), "fget", None)
+        if (
+            not constant
+            and name not in _ATTRIBUTES.get(kind, ())
+            and name in dir(obj)
+            and getattr(getter, "__name__", "") != "missing"  # which says what to write instead
+        ):
             raise AttributeError(f"{kind} has no attribute {name!r}")  # for a kernel
         value = stub(getattr, (obj, name), {})
         if constant and callable(value) and not isinstance(value, type):
@@ -768,7 +770,7 @@ class Session:
         obj = self.decode(target)
         if name == "" and id(obj) in self.facade.paths:  # nl.par_dim(128)
             return self._run(stub, obj, args, kw)
-        tensor = name in _METHODS.get(type(obj).__name__, ())
+        tensor = name in METHODS.get(type(obj).__name__, ())
         constant = (
             id(obj) in self.facade.paths
             and isinstance(name, str)

@@ -13,7 +13,10 @@ it does to itself.
 from __future__ import annotations
 
 import base64
+import builtins
 import ctypes
+import difflib
+import enum
 import functools
 import json
 import os
@@ -69,6 +72,10 @@ class State:
     pipe = None
     folder = ""
     constants = {}  # path -> what stands for it here
+    kinds = {}  # name -> class of handles
+    classes = {}  # class of the facade -> its path, the kinds that are instances of it
+    sources = {}  # modules of the simulator that need nothing of it
+    loops = {}  # by code and place, which stay alive here: what the body of a `for` changes
     dropped = []  # handles without a reference
     callbacks = []  # functions that the judge may call (ncc.sbuf.alloc)
     depth = 0  # of kernels in kernels
@@ -150,7 +157,9 @@ def decode(value):
     if tag == "M":
         return {decode(k): decode(v) for k, v in value[1]}
     if tag == "H":
-        return Handle(*value[1:])
+        return kind_of(value[2])._nki_made(*value[1:2], *value[3:])
+    if tag == "S":
+        return slice(*map(decode, value[1]))
     if tag == "I":
         return ITSELF
     if tag == "C":
@@ -195,16 +204,11 @@ def answer():
             except Exception as error:
                 State.pipe.send(["wrong", str(error)])
             continue
-        name, text, number = value
+        name, text, number, base = value
         if name == "StopIteration":
             raise StopIteration
-        base = {
-            "TypeError": TypeError,
-            "IndexError": IndexError,
-            "ValueError": ValueError,
-            "AttributeError": AttributeError,
-        }.get(name, Remote)
-        error = type(name, (base,) if base is Remote else (base, Remote), {})(text)
+        base = getattr(builtins, base)
+        error = type(name, (Remote,) if base is Exception else (base, Remote), {})(text)
         error.number = number
         raise error
 
@@ -212,31 +216,29 @@ def answer():
 class Handle:
     """Stands for a thing that the judge holds: a tensor, an index expression, a loop."""
 
+    __slots__ = ("__weakref__", "_nki_id", "dtype", "shape")
     __array_ufunc__ = None  # NumPy scalars on the left must defer
 
-    def __init__(self, id, kind, shape=None, dtype=None):
-        self._nki_id, self._nki_kind = id, kind
+    @classmethod
+    def _nki_made(cls, id, shape=None, dtype=None):
+        self = object.__new__(cls)
+        self._nki_id = id
         if shape is not None:
             self.shape = tuple(shape)
         if dtype is not None:
             self.dtype = dtype_of(dtype)
+        return self
 
     def __del__(self):
         State.dropped.append(self._nki_id)
 
     def __getattr__(self, name):
-        if name == "__array__" and self._nki_kind in ("Tensor", "NkiTensor"):  # np.array(tile)
+        kind = type(self).__name__
+        if name == "__array__" and kind in ("Tensor", "NkiTensor"):  # np.array(tile)
             return lambda *a, **k: ask("operator", "array", [["H", self._nki_id]])
         if name.startswith("_"):
             raise AttributeError(name)
-        if (
-            self._nki_kind == "Tensor"
-            and name in METHODS
-            or self._nki_kind == "NkiTensor"
-            and name not in ATTRIBUTES
-            or self._nki_kind == "NkiInstruction"
-            and name == "depends_on"
-        ):
+        if name in METHODS.get(kind, ()):
             return lambda *a, **k: ask("method", ["H", self._nki_id], name, encode(a), encode(k))
         return ask("get", ["H", self._nki_id], name)
 
@@ -245,7 +247,7 @@ class Handle:
 
     def __iter__(self):
         it = ask("operator", "iter", [["H", self._nki_id]])
-        return Iterator(it, numbers(sys._getframe(1)) if self._nki_kind == "Loop" else {})
+        return Iterator(it, numbers(sys._getframe(1)) if type(self).__name__ == "Loop" else {})
 
     def __bool__(self):
         return ask("operator", "truth", [["H", self._nki_id]])
@@ -253,8 +255,10 @@ class Handle:
     def __setitem__(self, key, value):
         ask("operator", "setitem", [["H", self._nki_id], encode(key), encode(value)])
 
-    def __copy__(self):
+    def __copy__(self, memo=None):
         return self  # a second one would drop what this one still names
+
+    __deepcopy__ = __copy__
 
     def __enter__(self):
         return ask("operator", "enter", [["H", self._nki_id]])
@@ -268,18 +272,34 @@ class Handle:
     def __repr__(self):
         return ask("operator", "repr", [["H", self._nki_id]])
 
+    def __str__(self):
+        return ask("operator", "str", [["H", self._nki_id]])
+
     def __format__(self, spec):
         return format(repr(self), spec)
 
 
+def kind_of(name):
+    """Return the class of handles of a kind, which has the name of the simulator's."""
+    if name not in State.kinds:
+        State.kinds[name] = type(name, (Handle,), {"__slots__": ()})
+    return State.kinds[name]
+
+
 #: operators that change their first operand, and give it
 IN_PLACE = ("iadd", "isub", "imul", "itruediv")
-#: attributes of tensors of `import nki`; the others are methods
-ATTRIBUTES = (
-    *("shape", "dtype", "ndim", "size", "itemsize", "buffer", "name", "strides", "offset", "data"),
-    *("base_tensor", "T", "mT"),  # the last two tell what to write in their place
-)
-METHODS = ("reshape", "expand_dims", "view", "broadcast_to", "astype", "assert_shape")
+#: methods of tensors: views of them, and questions about their shape
+_TENSOR = ("reshape", "expand_dims", "view", "broadcast_to", "astype", "assert_shape")
+METHODS = {
+    "NkiInstruction": ("depends_on",),
+    "Tensor": _TENSOR,
+    "BlockTensor": _TENSOR,
+    "NkiTensor": (
+        *("slice", "select", "vector_select", "permute", "broadcast", "expand_dim", "squeeze_dim"),
+        *("reshape_dim", "flatten_dims", "reshape", "rearrange", "view", "reinterpret_cast", "ap"),
+        *("indirect", "is_contiguous", "get_pattern", "is_indirect"),
+    ),
+}
 
 
 class Iterator:
@@ -300,13 +320,22 @@ class Iterator:
 
 
 def numbers(frame):
-    """Return the variables of a frame that hold numbers, as a traced loop begins.
+    """Return the variables that hold numbers and that the body of a traced loop changes.
 
     The SDK traces the body of such a loop once, and what an iteration does to a number is not seen
     by the next one. The simulator does the same (machine/traced_variables.py).
     """
+    code, at = frame.f_code, frame.f_lasti
+    if (id(code), at) not in State.loops:
+        bytecode = State.sources["bytecode"]
+        names = bytecode.changed_names(code, at) if bytecode.is_for_statement(code, at) else ()
+        State.loops[id(code), at] = code, names
+    names = State.loops[id(code), at][1]
+    if not names:
+        return {}
     held = frame.f_locals
-    found = {k: v for k, v in held.items() if type(v) in (bool, int, float, str, type(None))}
+    plain = (bool, int, float, str, type(None))
+    found = {k: held[k] for k in names if k in held and type(held[k]) in plain}
     forget(frame, held)
     return found
 
@@ -372,20 +401,11 @@ for _name in ("neg", "pos", "invert", "abs", "len", "index", "int", "float"):
     )
 
 
-class Number(int):
-    """A member of one of the facade's enums."""
-
-    value = property(int)
-
-
-class Constant:
-    """A thing of the facade that is no function: a buffer, nl.mgrid, nl.tile_size."""
-
-    def __init__(self, path, kinds=()):
-        self._nki_path, self._nki_kinds = path, kinds
+class Asked:
+    """A thing of the facade whose attributes, items and calls the judge is asked for."""
 
     def __getattr__(self, name):
-        if name.startswith("_"):
+        if name.startswith("_") or self._nki_path is None:
             raise AttributeError(name)
         got = ask("get", ["C", self._nki_path], name)
         if got == "(a function)":
@@ -398,8 +418,25 @@ class Constant:
     def __call__(self, *args, **kw):
         return ask("method", ["C", self._nki_path], "", encode(args), encode(kw))
 
-    def __instancecheck__(self, value):  # isinstance(x, nl.NkiTensor)
-        return isinstance(value, Handle) and value._nki_kind in self._nki_kinds
+
+class Constant(Asked):
+    """A thing of the facade that is no function: a buffer, nl.mgrid, nl.tile_size."""
+
+    def __init__(self, path):
+        self._nki_path = path
+
+    def __repr__(self):
+        return ask("operator", "repr", [["C", self._nki_path]])
+
+
+class Class(Asked, type):
+    """The type of a class of the facade, such as nl.NkiTensor, whose instances are handles."""
+
+    _nki_path = property(lambda cls: State.classes.get(cls, (None,))[0])
+
+    def __instancecheck__(self, value):
+        kinds = State.classes[self][1] if self in State.classes else ()
+        return type.__instancecheck__(self, value) or type(value).__name__ in kinds
 
 
 def function(path, name):
@@ -423,6 +460,9 @@ class Kernel:
         plain = self.func.func if isinstance(self.func, functools.partial) else self.func
         self.__name__ = getattr(plain, "__name__", "kernel")
         self.__doc__ = getattr(plain, "__doc__", None)
+
+    def __repr__(self):
+        return f"<nki kernel {self.__name__}>"
 
     def __getitem__(self, grid):
         return Kernel(self, grid=grid, schedule=self.schedule)
@@ -462,18 +502,11 @@ def option(name):
     return decorator
 
 
-class Members(types.SimpleNamespace):
-    """An enum of the facade."""
-
-    def __getitem__(self, name):
-        return getattr(self, name)
-
-    def __iter__(self):
-        return iter(vars(self).values())
-
-
-def build(modules, launchers, options):
+def build(modules, launchers, options, sources):
     """Make the modules of the facade out of the judge's list of their names."""
+    for name, text in sources.items():
+        State.sources[name] = types.ModuleType(name)
+        exec(compile(text, name, "exec"), vars(State.sources[name]))
     for module, names in modules.items():
         here = types.ModuleType(module)
         here.__path__ = []
@@ -486,9 +519,7 @@ def build(modules, launchers, options):
                 sys.modules[parent].__path__ = []
             setattr(sys.modules[parent], last, here)
         for name, (kind, path, value) in names.items():
-            made = stand_in(kind, path, value, name)
-            State.constants.setdefault(path, made)
-            setattr(here, name, State.constants[path] if kind not in ("dtype", "type") else made)
+            setattr(here, name, stand_in(kind, path, value, name))
     for made, table in ((lambda name: jit, launchers), (option, options)):
         for module, names in table.items():
             for name in names:
@@ -502,7 +533,7 @@ def ask_for_names(module):
         if name.startswith("_"):
             raise AttributeError(name)
         kind, path, value = ask("name", module, name)
-        made = State.constants.setdefault(path, stand_in(kind, path, value, name))
+        made = stand_in(kind, path, value, name)
         setattr(sys.modules[module], name, made)
         return made
 
@@ -511,24 +542,33 @@ def ask_for_names(module):
 
 def stand_in(kind, path, value, name):
     """Return what stands for one name of the facade."""
-    if kind == "function":
-        return function(path, name)
     if kind == "dtype":
         return dtype_of(value)
     if kind == "type":
         return dtype_of(value).type
+    if path not in State.constants:
+        State.constants[path] = _made(kind, path, value, name)
+    return State.constants[path]
+
+
+def _made(kind, path, value, name):
     if kind == "value":
         return value
+    if kind == "function":
+        return function(path, name)
     if kind == "enum":
-        enum = Members()
-        for member, number in value.items():
-            item = Constant(f"{path}.{member}") if number is None else Number(number)
-            item._nki_path = f"{path}.{member}"
-            item.name = member
-            State.constants[item._nki_path] = item
-            setattr(enum, member, item)
-        return enum
-    return Constant(path, value or ())
+        made = (enum.IntEnum if value.pop("") else enum.Enum)(name, value)
+        for member in made:
+            member._nki_path = f"{path}.{member.name}"
+            State.constants[member._nki_path] = member
+        return made
+    if kind == "class" and hasattr(State.sources["objects"], name):
+        return getattr(State.sources["objects"], name)
+    if kind == "class":
+        made = Class(value[0], (Handle,), {})
+        State.classes[made], State.kinds[value[0]] = (path, value), made
+        return made
+    return Constant(path)
 
 
 def describe(error):
@@ -562,11 +602,17 @@ def describe(error):
     ]
 
 
-def kernel_of(module, name):
+def kernel_of(module, name, constants=()):
     """Return the function of a kernel, and its options, grid, schedule and mutable parameters."""
     found = getattr(module, name, None)
     if not callable(found):
-        raise NameError(f"{module.__name__}.py has no kernel named {name}")
+        there = [k for k, v in vars(module).items() if callable(v) and not k.startswith("_")]
+        near = difflib.get_close_matches(name, there, 1)
+        near = f"; there is {near[0]}" if near else ""
+        raise NameError(f"{module.__name__}.py has no kernel named {name}{near}")
+    for constant in constants:
+        if not hasattr(module, constant):
+            raise NameError(f"{module.__name__}.py has no constant named {constant}")
     func = found.func if isinstance(found, Kernel) else found
     options = list(getattr(found, "nki_options", ()))
     grid, schedule = getattr(found, "grid", None), getattr(found, "schedule", None)
@@ -578,7 +624,7 @@ def written_to(func):
     notes, found = getattr(func, "__annotations__", {}), []
     for place, name in enumerate(parameters(func)):
         note = notes.get(name, "")
-        if re.search(r"\bmutable(_tensor)?\b", getattr(note, "_nki_path", str(note))):
+        if re.search(r"\bmutable(_tensor)?\b", str(getattr(note, "_nki_path", None) or note)):
             found += [place, name]
     return found
 
@@ -604,7 +650,7 @@ def work(job, modules):
         return ["done", None, [], None]
     module = modules["kernels"]
     if what == "kernel":
-        return ["done", None, [], encode(kernel_of(module, job[1])[1])]
+        return ["done", None, [], encode(kernel_of(module, *job[1:])[1])]
     _, name, constants, args, kwargs = job
     func = kernel_of(module, name)[0]
     before = {key: getattr(module, key) for key in constants}

@@ -24,60 +24,10 @@ from ...machine.tensor import Tensor
 from . import columns, refusals, views
 from .assign import assign
 from .enums import DataType, MemoryRegion
+from .objects import NKIObject
 from .registers import NkiScalar, VirtualRegister
 
 _ON_CHIP = {"sbuf": MemoryRegion.sbuf, "psum": MemoryRegion.psum}
-
-
-class NKIObject:
-    """Base of the classes that kernels may define and be given.
-
-    The language takes every name that a class body assigns for a field of it, annotated or not, and
-    gives None to those that have no value: `@dataclass class Sizes(nl.NKIObject): rows = 1` makes
-    `Sizes(rows=128)`.
-    """
-
-    def __init_subclass__(cls, **kwargs: Any):
-        super().__init_subclass__(**kwargs)
-        known = inspect.get_annotations(cls)
-        for name in known:
-            if not hasattr(cls, name):
-                setattr(cls, name, None)
-        plain = {
-            name: Any
-            for name, value in vars(cls).items()
-            if name not in known and not name.startswith("__") and _is_value(value)
-        }
-        if plain:  # dataclass() comes after this, and reads annotations
-            every = {**known, **plain}
-            order = [n for n in known if n not in vars(cls)] + [n for n in vars(cls) if n in every]
-            cls.__annotations__ = {name: every[name] for name in order}
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        """Set the fields, in the order of the class bodies; one without a default is None."""
-        bodies = [c for c in reversed(type(self).__mro__) if issubclass(c, NKIObject)]
-        fields = list(dict.fromkeys(n for c in bodies for n in inspect.get_annotations(c)))
-        given = dict(zip(fields, args))
-        wrong = [n for n in kwargs if fields and n not in fields or n in given]
-        if len(args) > len(fields) or wrong:
-            raise TypeError(
-                f"{type(self).__name__}({', '.join(fields)}) was given "
-                + (
-                    f"{wrong[0]!r}, which it has not, or has already"
-                    if wrong
-                    else f"{len(args)} values"
-                )
-            )
-        defaults = {n: getattr(type(self), n, None) for n in fields}
-        for name, value in {**defaults, **given, **kwargs}.items():
-            setattr(self, name, value)
-        if post := getattr(self, "__post_init__", None):
-            post()
-
-
-def _is_value(x: Any) -> bool:
-    """Return whether what a class body assigns is a value, that a default may be: no method."""
-    return not hasattr(x, "__get__") and not isinstance(x, type) and x.__hash__ is not None
 
 
 class Empty:
@@ -377,6 +327,11 @@ class NkiTensor(NKIObject):
     def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
         """Return the columns that a tile of offsets chooses (see columns.py); NeuronCore-v4."""
         return self._like(columns.of(self._plain("indirect"), index, num_elem))
+
+    def __copy__(self, memo: Any = None) -> NkiTensor:
+        return self  # a copy of a view would be the same bytes
+
+    __deepcopy__ = __copy__
 
     # -- what there is not ----------------------------------------------------------------------
     def __setitem__(self, key: Any, value: Any) -> None:
