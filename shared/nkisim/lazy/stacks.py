@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..chip import pages
-from ..chip.memory import HBM, Storage, merge_dims
+from ..chip.memory import HBM, Storage, merge_dims, room
 
 if TYPE_CHECKING:
     from .groups import Group
@@ -117,7 +116,7 @@ def keep_apart(st: Storage, used: tuple[int, int], groups: Iterable[Group]) -> N
 def _copied(st: Storage, flat: np.ndarray, first: int, end: int) -> np.ndarray:
     """Return a copy of the elements of a storage that has only some bytes of each partition."""
     wider = flat.nbytes // st.nbytes  # float32 copies of smaller elements are
-    copy = pages.room(flat.nbytes)
+    copy = room(flat.nbytes)
     columns = np.s_[:, first * wider : end * wider]
     copy.reshape(st.nparts, -1)[columns] = flat.view(np.uint8).reshape(st.nparts, -1)[columns]
     return copy
@@ -154,7 +153,7 @@ def _owner(a: Any) -> Any:
 
 def matrix(rows: int, columns: int) -> np.ndarray:
     """Return a float32 matrix that holds anything."""
-    return pages.room(4 * rows * columns).view(np.float32).reshape(rows, columns)
+    return room(4 * rows * columns).view(np.float32).reshape(rows, columns)
 
 
 __all__ = ["Stacks", "matrix"]
