@@ -82,17 +82,6 @@ def check(kernel: Any, *args: Any, target: str | None = None, **kwargs: Any) -> 
     return worst_first(f for found in runs for f in found)
 
 
-def keep_memory() -> None:
-    """Keep the memory of dead tiles from one run to the next: up to 256 MB instead of 32.
-
-    For a thread of a process that runs kernels and nothing else; a run of a large kernel takes an
-    eighth less time when its pages are there.
-    """
-    from .chip import pages
-
-    pages.keep_on()
-
-
 def least_us(
     target: str,
     came: int,

@@ -150,11 +150,9 @@ def prepare_process(backend: str, dialect: str = "beta1") -> None:
     os.environ["NKI_BACKEND"] = PROVIDER[backend]
     if backend == "sim":
         one_core()
-    import nkisim  # installs the import rule, too
+    import nkisim  # noqa: F401 (installs the import rule)
 
-    if backend == "sim":
-        nkisim.keep_memory()  # one case after the other, and then the process ends
-    else:
+    if backend != "sim":
         _sdk(backend, dialect)
 
 

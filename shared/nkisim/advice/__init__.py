@@ -17,7 +17,6 @@ from ..chip.hw import NeuronCore
 from ..errors import Where
 from ..timing.critical_path import CriticalPath
 from ..timing.schedule import Schedule
-from ..trace import collector
 from .causes import CAUSES, Cause, Sign
 from .facts import Facts
 
@@ -97,10 +96,9 @@ def advise(
 
     `keep_dtypes`: nothing whose remedy is a shorter dtype.
     """
-    with collector.paused():
-        facts = Facts(plan, hw, dge, on)
-        causes = [c for c in CAUSES if not (keep_dtypes and c.narrows)]
-        return _advise(facts, latency_us, causes) if facts.body else []
+    facts = Facts(plan, hw, dge, on)
+    causes = [c for c in CAUSES if not (keep_dtypes and c.narrows)]
+    return _advise(facts, latency_us, causes) if facts.body else []
 
 
 def _advise(facts: Facts, latency_us: float, causes: list[Cause]) -> list[Advice]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import fail
-from . import dtypes, pages
+from . import dtypes
 from .boxes import Boxes, width_of
 
 HBM, SBUF, PSUM = "hbm", "sbuf", "psum"
@@ -64,6 +64,11 @@ class DirectBuffer:
     memory: str
     place: Callable[[tuple[int, ...], int, int], tuple[int, int]]
     check_rank: Callable[[int], None] | None = None
+
+
+def room(size: int) -> np.ndarray:
+    """Return a flat uint8 array of so many bytes, which hold anything."""
+    return np.empty(size, np.uint8)
 
 
 class Storage:
@@ -144,7 +149,11 @@ class Storage:
     def data(self) -> np.ndarray:
         """Return the bytes, as a flat uint8 array."""
         if self._data is None:
-            self._data = pages.filled(self.nbytes, self._fill)
+            self._data = (
+                np.full(self.nbytes, self._fill, np.uint8)
+                if self._fill
+                else np.zeros(self.nbytes, np.uint8)
+            )
         elif self._rest:
             self._poison_rest()
         return self._data
@@ -164,7 +173,7 @@ class Storage:
         What that write leaves out is poisoned when it is looked at, which is mostly never.
         """
         if self._data is None and self._fill and not self.arena:
-            self._data, self._rest = pages.room(self.nbytes), True
+            self._data, self._rest = room(self.nbytes), True
         return self._data if self._rest else None
 
     def _poison_rest(self) -> None:
@@ -220,7 +229,7 @@ class Storage:
     def fresh(self) -> None:
         """Allocate without poisoning: the next write covers every byte."""
         if self._data is None:
-            self._data = pages.room(self.nbytes)
+            self._data = room(self.nbytes)
 
     def zero(self) -> None:
         """Make every byte zero, which takes no time until one is looked at."""

@@ -129,8 +129,7 @@ class MatmulPool:
     """Products on their way; only so many bytes of their operands are kept alive.
 
     Threads take them in their order; so does the kernel's where it would wait for one, so that as
-    many threads are at work as there are to be. What they use is let go in the kernel's thread,
-    whose memory it is (pages.py).
+    many threads are at work as there are to be.
     """
 
     def __init__(self, workers: ThreadPoolExecutor):

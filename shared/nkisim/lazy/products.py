@@ -23,7 +23,7 @@ from ..chip.memory import HBM, free_range
 from ..machine.tensor import Tensor
 from .async_matmul import DEPTH, Batch, MatmulPool, multiply
 from .groups import IS_DUE, IS_HELD, IS_OPERAND, IS_READ, IS_RESULT, ON_ITS_WAY, Group
-from .stacks import Stacks, as_one, keep_apart, side_by_side
+from .stacks import as_one, beside, keep_apart, side_by_side
 from .sums import Sums, replaces_zeros
 
 if TYPE_CHECKING:
@@ -34,9 +34,6 @@ MAX_COLUMNS = 1024  # of stationary operands beside each other
 MAX_WIDTH = 4096  # and of moving ones
 MAX_PRODUCTS = 2048  # waiting altogether, as they keep their operands alive
 MAX_HELD = 1024  # other instructions, likewise
-#: bytes of stacked operands that are kept for later: weights are used again and again, and more
-#: than fits a cache of the CPU is as slow to read as to stack anew
-MAX_KEPT = 8 << 20
 
 
 class Products:
@@ -53,7 +50,6 @@ class Products:
         self._left: Any = None  # stacked operands of the last product
         self.matmul_pool: MatmulPool | None = None  # products are computed beside the kernel
         self._batches: deque[Batch] = deque()  # of those on their way
-        self._stacks = Stacks(MAX_KEPT)  # of stationary operands
 
     def add(
         self,
@@ -193,8 +189,8 @@ class Products:
         rows: dict[tuple, list[list[Group]]] = {}  # with the same stationary operands
         for alike in _with_same(groups.values(), 1):
             rows.setdefault(tuple([tuple(g.places[0]) for g in alike]), []).append(alike)
-        for key, row in rows.items():
-            self._compute(key, row, batch)
+        for row in rows.values():
+            self._compute(row, batch)
         if self.matmul_pool is None and not self._batches:
             _run_all(held)
             return
@@ -229,13 +225,13 @@ class Products:
             _flag(later)
         _run_all(batch.held)
 
-    def _compute(self, key: tuple, row: list[list[Group]], batch: Batch) -> None:
+    def _compute(self, row: list[list[Group]], batch: Batch) -> None:
         """Add the products of groups to their results: in each list those with the same moving
-        operands, and in all of them the same stationary ones, whose places are the `key`.
+        operands, and in all of them the same stationary ones.
 
         Their stationary operands lie beside each other in one product of stacked operands.
         """
-        left, also = self._stacks.of(key, row[0], [g.dst.shape[0] for g in row[0]])
+        left, also = beside(row[0], [g.dst.shape[0] for g in row[0]])
         for parts, copied, groups in _adjacent_operands(row):
             self._multiply(left, also, parts, copied, groups, batch)
 

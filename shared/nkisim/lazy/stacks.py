@@ -8,49 +8,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..chip import pages
-from ..chip.memory import HBM, Storage, merge_dims
+from ..chip.memory import HBM, Storage, merge_dims, room
 
 if TYPE_CHECKING:
     from .groups import Group
 
 
-class Stacks:
-    """Copies of operands below each other, kept for the next result that needs them.
-
-    An operand is known by its place, which has the version of the bytes.
-    """
-
-    def __init__(self, most: int):
-        self.most = most  # bytes; the last one is kept in any case
-        self._kept: dict[tuple, np.ndarray] = {}
-        self._bytes = 0
-
-    def of(self, key: tuple, groups: list[Group], columns: list[int]) -> tuple[np.ndarray, bool]:
-        """Return the stationary operands of groups as one matrix: those of a group below each
-        other, the groups beside each other, with so many columns each; and whether that is a copy
-        of them. `key`: their places."""
-        if len(groups) == 1:
-            whole, copied = as_one(groups[0], 0, columns[0])
-            if whole is not None:
-                return whole, copied
-        stack = self._kept.get(key)
-        if stack is None:
-            rows = sum(part.size for part in groups[0].operands[0]) // columns[0]
-            stack = self._kept[key] = self._room(rows, sum(columns))
-            right = 0
-            for group, width in zip(groups, columns):
-                left, right = right, right + width
-                _fill(stack[:, left:right], group.operands[0])
-        return stack, True
-
-    def _room(self, rows: int, columns: int) -> np.ndarray:
-        """Return memory for a matrix; those kept longest go if they take too much."""
-        size = 4 * rows * columns
-        while self._kept and self._bytes + size > self.most:
-            self._bytes -= self._kept.pop(next(iter(self._kept))).nbytes
-        self._bytes += size
-        return matrix(rows, columns)
+def beside(groups: list[Group], columns: list[int]) -> tuple[np.ndarray, bool]:
+    """Return the stationary operands of groups as one matrix: those of a group below each other,
+    the groups beside each other, with so many columns each; and whether that is a copy of them."""
+    if len(groups) == 1:
+        whole, copied = as_one(groups[0], 0, columns[0])
+        if whole is not None:
+            return whole, copied
+    rows = sum(part.size for part in groups[0].operands[0]) // columns[0]
+    stack, right = matrix(rows, sum(columns)), 0
+    for group, width in zip(groups, columns):
+        left, right = right, right + width
+        _fill(stack[:, left:right], group.operands[0])
+    return stack, True
 
 
 def as_one(group: Group, which: int, columns: int) -> tuple[np.ndarray | None, bool]:
@@ -117,7 +93,7 @@ def keep_apart(st: Storage, used: tuple[int, int], groups: Iterable[Group]) -> N
 def _copied(st: Storage, flat: np.ndarray, first: int, end: int) -> np.ndarray:
     """Return a copy of the elements of a storage that has only some bytes of each partition."""
     wider = flat.nbytes // st.nbytes  # float32 copies of smaller elements are
-    copy = pages.room(flat.nbytes)
+    copy = room(flat.nbytes)
     columns = np.s_[:, first * wider : end * wider]
     copy.reshape(st.nparts, -1)[columns] = flat.view(np.uint8).reshape(st.nparts, -1)[columns]
     return copy
@@ -154,7 +130,7 @@ def _owner(a: Any) -> Any:
 
 def matrix(rows: int, columns: int) -> np.ndarray:
     """Return a float32 matrix that holds anything."""
-    return pages.room(4 * rows * columns).view(np.float32).reshape(rows, columns)
+    return room(4 * rows * columns).view(np.float32).reshape(rows, columns)
 
 
-__all__ = ["Stacks", "matrix"]
+__all__ = ["beside", "matrix"]

@@ -29,7 +29,7 @@ from ..checks.overlaps import check_overlaps
 from ..checks.races import between_waits
 from ..checks.sums import check_shared_banks, check_sums
 from ..checks.unused import check_unused
-from ..chip import dtypes, hw, pages
+from ..chip import dtypes, hw
 from ..dialect import BETA1, Dialect
 from ..errors import DIALECT, NkiError, fail, find_where, in_user_code, trim, uncaught
 from ..isa import lower, registers
@@ -349,17 +349,16 @@ def launch(
         kernel = kernel.func
     RUNNING.append(time.monotonic())
     try:
-        with pages.busy():
-            return _launch(
-                as_kernel(kernel),
-                args,
-                kwargs,
-                target,
-                compute,
-                every_iteration,
-                checks,
-                tile_values,
-            )
+        return _launch(
+            as_kernel(kernel),
+            args,
+            kwargs,
+            target,
+            compute,
+            every_iteration,
+            checks,
+            tile_values,
+        )
     except NeedsValues:  # a loop whose bound the kernel computes
         run = launch(kernel, *copy.deepcopy((args, kwargs)), target=target, checks=checks)
         run.outputs = None

@@ -14,7 +14,6 @@ import numpy as np
 from ..chip.hw import NeuronCore
 from ..chip.memory import HBM
 from ..errors import fail
-from ..trace import collector
 from ..trace.footprint import (
     ACT,
     DVE,
@@ -128,9 +127,7 @@ def schedule(
     Tiles that do not fit are spilled: the schedule is then that of `Schedule.trace`, which has
     the instructions for it.
     """
-    with collector.paused():
-        core = _Core(trace, hw, dge, on, met)
-    return core.schedule()
+    return _Core(trace, hw, dge, on, met).schedule()
 
 
 def together(
@@ -144,13 +141,12 @@ def together(
 
     Where they meet (nisa.core_barrier, nisa.sendrecv) none goes on before all of them are there.
     """
-    with collector.paused():
-        cores = [_Core(trace, hw, dge, on) for trace in traces]
-        if len(cores) > 1 and len(cores[0].meetings):
-            alone = [core.end() for core in cores]
-            _meet(cores)
-            for core, end in zip(cores, alone):
-                core.waiting = core.end() - end
+    cores = [_Core(trace, hw, dge, on) for trace in traces]
+    if len(cores) > 1 and len(cores[0].meetings):
+        alone = [core.end() for core in cores]
+        _meet(cores)
+        for core, end in zip(cores, alone):
+            core.waiting = core.end() - end
     return [core.schedule() for core in cores]
 
 

@@ -1,8 +1,7 @@
-"""Python's garbage collector, paused while a kernel is recorded or scheduled.
+"""Python's garbage collector, paused while a kernel is recorded.
 
-Recording makes millions of small objects and no cycles, which the collector would visit again and
-again: 5 to 10 % of the time. More than that, it would decide what is recorded: whether a result
-that a kernel holds in a cycle is still in use would depend on when the last collection was.
+It would decide what is recorded: whether a result that a kernel holds in a cycle is still in use
+would depend on when the last collection was.
 
 There is one collector for a process, so other threads' cycles wait as well; their memory comes
 back with the first collection afterwards.

@@ -22,7 +22,7 @@ from test_nki_row_matrix import Trial as NkiTrial
 from test_row_matrix import SPECS, dtypes_of
 
 import nkisim
-from nkisim.chip import pages
+from nkisim.chip import memory
 from nkisim.errors import NkiError
 from rowmatrix import masks
 from rowmatrix.check import kernel_of
@@ -38,7 +38,7 @@ SKIP = nisa.oob_mode.skip
 @pytest.fixture(params=[0x3B, 0x00])
 def before(request, monkeypatch):
     """Let every piece of memory hold the bytes of a run before."""
-    monkeypatch.setattr(pages, "room", lambda size: np.full(size, request.param, np.uint8))
+    monkeypatch.setattr(memory, "room", lambda size: np.full(size, request.param, np.uint8))
     return request.param
 
 
@@ -234,7 +234,7 @@ def _alike(kernel, arrays, target, monkeypatch):
     """Return whether a kernel gives the same bytes after two other runs."""
     got = []
     for byte in (0x3B, 0xC2):
-        monkeypatch.setattr(pages, "room", lambda size, byte=byte: np.full(size, byte, np.uint8))
+        monkeypatch.setattr(memory, "room", lambda size, byte=byte: np.full(size, byte, np.uint8))
         got.append(_values(kernel, arrays, target))
     return (
         got[0] == got[1]

@@ -199,10 +199,7 @@ def test_an_operand_that_is_read_backwards():
 
 @nki.jit
 def the_same_weights_again(a, b):
-    """Use the same two stationary tiles for four results, and change one of them before the last.
-
-    As convolutions do: what was stacked for the first result is good until its bytes change.
-    """
+    """Use the same stationary tiles for four results, and change one of them before the last."""
     outs = nl.ndarray((4, a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
     weights = nl.ndarray((a.shape[0], 2, a.shape[1]), dtype=a.dtype, buffer=nl.sbuf)
     weights[:, 0] = nl.load(a)
@@ -219,7 +216,7 @@ def the_same_weights_again(a, b):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_a_stack_is_used_again_until_its_bytes_change(dtype):
+def test_weights_that_change_before_the_last_of_four_results(dtype):
     """Whole numbers: each sum is exact, so the bytes must be those of the arithmetic."""
     a, b = (
         np.random.default_rng(s).integers(-3, 4, (128, n)).astype(dtype)
@@ -253,20 +250,6 @@ def test_products_one_by_one_give_the_same_bytes(kernel, dtype, monkeypatch):
     together = nkisim.simulate(kernel, a, b)
     monkeypatch.setattr(products, "MAX_PRODUCTS", 1)  # each is computed when it is issued
     assert nkisim.simulate(kernel, a, b).tobytes() == together.tobytes()
-
-
-def test_stacks_stay_within_their_memory():
-    kept = products.Stacks(1 << 20)
-    for n in range(40):
-        parts = [np.full((128, 500), n + k, np.float32) for k in range(2)]
-        group = products.Group(None)
-        group.operands[0].extend(parts)
-        group.places[0].extend([(n, 0, ()), (n, 1, ())])
-        key = (tuple(group.places[0]),)
-        got, copied = kept.of(key, [group], [500])
-        assert (got == np.concatenate(parts)).all()
-        assert copied and got is kept.of(key, [group], [500])[0]
-        assert sum(x.nbytes for x in kept._kept.values()) <= 1 << 20
 
 
 #: rows and columns of a sum that two products are added to, in this order

@@ -10,9 +10,7 @@ import neuronxcc.nki.language as nl
 import numpy as np
 import pytest
 
-from nkisim.chip import hw
 from nkisim.simulation.launch import launch
-from nkisim.timing.schedule import schedule
 from nkisim.trace import collector
 
 
@@ -76,10 +74,8 @@ def looks(x, fails):
 def test_a_launch_pauses_it(as_found, compute):
     x = np.ones((128, 4), np.float32)
     SEEN.clear()
-    run = launch(looks, (x, False), {}, compute=compute)
+    launch(looks, (x, False), {}, compute=compute)
     assert SEEN == [False] and gc.isenabled() == as_found
     with pytest.raises(RuntimeError):
         launch(looks, (x, True), {}, compute=compute)
-    assert gc.isenabled() == as_found
-    schedule(run.trace, hw.get("trn2"))
     assert gc.isenabled() == as_found

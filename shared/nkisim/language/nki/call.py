@@ -67,8 +67,6 @@ class Signature:
         self.by_place = len(params)  # the rest goes by keyword alone
         self.enums = {self.places[n]: e for n, e in OF_PARAMETER.items() if n in params}
         self.operators = tuple((i, n) for n, i in self.places.items() if n in ops.ARGUMENTS)
-        #: calls that fit, by how they are written -> places of the keywords; where no value matters
-        self.bound: dict[tuple, tuple[int, ...]] = {}
 
     @staticmethod
     def of_text(text: str) -> Signature:
@@ -86,13 +84,6 @@ class Signature:
     def bind(self, args: tuple, kw: dict[str, Any]) -> list[Any]:
         """Return the arguments in the order of the parameters, or raise NKI-N01."""
         given = len(args)
-        how = (given, *kw)
-        order = self.bound.get(how)
-        if order is not None:
-            values = [*args, *self.defaults[given:]]
-            for i, v in zip(order, kw.values()):
-                values[i] = v
-            return values
         if given > self.by_place:
             raise self.wrong(
                 f"{self.api} takes at most {len(self.names)} arguments"
@@ -133,8 +124,6 @@ class Signature:
             if not isinstance(values[i], enum) and values[i] is not None:
                 self.destination(values[0])
                 values[i] = self.member(self.names[i], values[i], enum)
-        if not self.operators and not self.enums:
-            self.bound[how] = tuple(self.places[k] for k in kw)
         return values
 
     def destination(self, x: Any) -> None:

@@ -1,10 +1,9 @@
-"""Memory is used again, and poisoned late: neither may be seen in a value."""
+"""Memory is poisoned late, and let go of at once: neither may be seen in a value."""
 
 from __future__ import annotations
 
 import gc
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
@@ -15,14 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nkisim
-from nkisim.chip import dtypes, pages
+from nkisim.chip import dtypes, memory
 from nkisim.chip.memory import FULLY, POISON, SBUF, Storage
-
-SIZE = 4 * pages.SMALLEST
-
-
-def address(a):
-    return a.__array_interface__["data"][0]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,95 +26,17 @@ def nothing_else_to_look_through():
     gc.unfreeze()
 
 
-@pytest.fixture(autouse=True)
-def nothing_kept(monkeypatch):
-    """Begin as a new process does: other tests evaluate kernels, after which more is kept."""
-    pages._kept.blocks.clear()
-    pages._kept.bytes = 0
-    monkeypatch.setattr(pages._kept, "most", pages.IDLE)
-
-
 @pytest.fixture
 def full_of_garbage(monkeypatch):
     """Let memory that no one fills hold a pattern that is neither poison nor zero."""
-    room = pages.room
+    room = memory.room
 
     def dirty(size):
         out = room(size)
         out.fill(0x3C)
         return out
 
-    monkeypatch.setattr(pages, "room", dirty)
-
-
-# -- blocks ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "held",
-    [
-        lambda a: a,
-        lambda a: a[7:],
-        lambda a: a.view(np.float32).reshape(-1, 16).T[3],
-        lambda a: np.ndarray((4, 4), np.float16, a, 32, (64, 2)),
-        memoryview,
-        lambda a: np.lib.stride_tricks.as_strided(a, (8, 8), (4, 1)),
-        np.frombuffer,
-    ],
-    ids=["whole", "slice", "transposed", "ndarray", "memoryview", "strided", "frombuffer"],
-)
-def test_a_block_is_given_again_when_no_view_of_it_is_left(held):
-    first = pages.room(SIZE)
-    place, view = address(first), held(first)
-    del first
-    gc.collect()
-    assert address(other := pages.room(SIZE)) != place
-    del view
-    gc.collect()
-    assert address(pages.room(SIZE)) == place
-    assert address(other) != place
-
-
-def test_what_is_kept_is_bounded():
-    with pages.busy():
-        for size in (pages.MOST // 4, pages.MOST // 4 + 1):
-            some = [pages.room(size) for _ in range(6)]
-            del some
-            assert (
-                pages._kept.bytes
-                == sum(b.size for same in pages._kept.blocks.values() for b in same)
-                <= pages.MOST
-            )
-        assert len(pages._kept.blocks[pages.MOST // 4 + 1]) == 3  # those of the last size first
-        pages.room(pages.MOST + 1)
-        pages.room(pages.SMALLEST - 1)
-        assert not {pages.MOST + 1, pages.SMALLEST - 1} & set(pages._kept.blocks)
-    assert pages._kept.bytes <= pages.IDLE
-
-
-def test_little_is_kept_from_one_run_to_the_next():
-    """A session that ran a kernel of large tensors held 256 MB to its end."""
-
-    @nki.jit
-    def kernel(x):
-        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        for i in nl.affine_range(x.shape[0] // 128):
-            nl.store(out[i * 128 : (i + 1) * 128], value=nl.load(x[i * 128 : (i + 1) * 128]))
-        return out
-
-    for _ in range(2):
-        run = nkisim.run(kernel, np.ones((4096, 4096), np.float32))
-        assert pages._kept.bytes <= pages.IDLE
-        del run  # its outputs are let go of now
-        gc.collect()
-        assert pages._kept.bytes <= pages.IDLE
-
-
-@pytest.mark.parametrize("byte", [0, POISON])
-def test_a_block_that_is_given_again_is_filled(byte):
-    pages.room(SIZE).fill(0x3C)
-    assert pages._kept.bytes == SIZE
-    assert (pages.filled(SIZE, byte) == byte).all()
+    monkeypatch.setattr(memory, "room", dirty)
 
 
 def test_outputs_of_a_launch_are_not_those_of_the_next():
@@ -332,18 +247,3 @@ def test_a_launch_leaves_no_memory_to_the_garbage_collector(monkeypatch, threads
         assert machine() is None
     finally:
         gc.enable()
-
-
-def test_a_process_that_only_runs_kernels_keeps_more():
-    def rest() -> int:
-        with pages.busy():
-            some = [pages.room(pages.IDLE) for _ in range(3)]
-            del some
-        return pages._kept.bytes
-
-    def of_a_thread(first):
-        with ThreadPoolExecutor(1) as pool:  # each thread has its own
-            return pool.submit(lambda: (first(), rest())[1]).result()
-
-    assert of_a_thread(lambda: None) == pages.IDLE
-    assert of_a_thread(nkisim.keep_memory) == 3 * pages.IDLE
