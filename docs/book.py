@@ -8,6 +8,7 @@ Nothing of labs/*/solutions is in it: the site may be given to students.
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shutil
 import subprocess
@@ -72,75 +73,45 @@ def labs_in(dialect: str = "") -> list[str]:
     return sorted(found, key=lambda lab: (FIRST.index(lab) if lab in FIRST else len(FIRST), lab))
 
 
-#: What the sidebar shows: title of a group, and its pages with their names there.
-CONTENTS = {
-    **{
-        title: {f"{lab} <{folder}/{lab}/README>": "" for lab in labs_in(dialect)}
-        for dialect, (folder, title) in COURSES.items()
-    },
-    "Labs, both dialects": {f"{lab} <labs/{lab}/README>": "" for lab in labs_in()},
-    "Use": {
-        "All commands": "docs/commands",
-        "The machine": "docs/machine",
-        "Read a profile": "docs/reading-a-profile",
-        "Profiles": "docs/profiling",
-        "Profiles of a chip": "docs/neuron-profile",
-        "On another machine": "docs/remote",
-        "Git, keys, editor": "docs/remote-work",
-        "Environment": "docs/environment",
-        "Answers in JSON": "docs/json",
-        "Which NKI is imported": "docs/import-rule",
-        "Tuning": "docs/tuning",
-        "Evaluate": "docs/evaluate",
-        "Agents": "docs/agents",
-        "Searchers": "docs/searchers",
-    },
-    "The two dialects": {
-        "The newer dialect": "docs/nki-dialect",
-        "Migration": "docs/migration",
-        "Rows by index": "docs/gather-scatter",
-        "Limits of the language": "docs/language-limits",
-        "What does not build": "reference/releases",
-    },
+#: group of the sidebar -> pages that are made here, with their names there
+MADE = {
     "Reference": {
         "What is modelled": "reference/coverage",
-        "Numbers": "docs/numerics",
         "What is checked": "reference/checks",
         "Errors, one by one": "errors/index",
-        "The latency model": "docs/latency-model",
+        "What does not build": "reference/releases",
         "nkisim": "reference/nkisim",
         "labkit": "reference/labkit",
-    },
-    "For staff": {
-        "A course, week by week": "docs/staff",
-        "Course plans": "docs/course-plans",
-        "Grading": "docs/grading",
-        "Templates": "docs/course-templates",
-        "What was tried against it": "docs/red-team",
-        "A class, day by day": "docs/class-days",
-        "One cluster for all": "docs/cluster",
-        "An organisation's account": "docs/organisations",
-        "Tools of others": "docs/other-tools",
-        "A course of a thousand": "docs/scale",
-        "A class up": "AWS_SETUP",
-        "A class down": "docs/aws-teardown",
-        "How infra is made": "infra/README",
-    },
-    "The project": {
-        "Contributing": "CONTRIBUTING",
-        "Add a lab, an instruction": "docs/extending",
-        "Changes": "CHANGELOG",
-        "Against public code": "tools/conformance/DIFFERENCES",
     },
 }
 
 
+def groups() -> dict[str, dict[str, str]]:
+    """Return what the sidebar shows: title of a group, and its pages with their names there.
+
+    First the labs; then what docs/README.md, the map of the pages, lists in the same groups.
+    """
+    out: dict[str, dict[str, str]] = {
+        title: {f"{lab} <{folder}/{lab}/README>": "" for lab in labs_in(dialect)}
+        for dialect, (folder, title) in COURSES.items()
+    }
+    out["Labs, both dialects"] = {f"{lab} <labs/{lab}/README>": "" for lab in labs_in()}
+    out["Map of all pages"] = {"Documentation": "docs/README"}
+    group = out["Map of all pages"]
+    for line in (ROOT / "docs" / "README.md").read_text("utf-8").splitlines():
+        if line.startswith("## "):
+            group = out[line[3:]] = dict(MADE.get(line[3:], {}))
+        elif found := re.match(r"- \[(.+?)\]\((.+?)\.md\)", line):
+            group[found[1]] = posixpath.normpath(f"docs/{found[2]}")
+    return out
+
+
 def contents() -> str:
     """Return the sidebar, which stands unseen at the end of the first page."""
-    out = []
+    out, shown = [], groups()
     named = {
         page or name.partition("<")[2].rstrip(">")
-        for group in CONTENTS.values()
+        for group in shown.values()
         for name, page in group.items()
     }
     rest = [
@@ -150,7 +121,7 @@ def contents() -> str:
         if f.suffix == ".md" and f.name != "README.md"
     ]
     more = {page: "" for page in rest if page not in named}
-    for caption, pages in (CONTENTS | ({"More": more} if more else {})).items():
+    for caption, pages in (shown | ({"More": more} if more else {})).items():
         rows = [f"{name} <{page}>" if page else name for name, page in pages.items()]
         out += ["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *rows, "```"]
     return "\n".join(out) + "\n"

@@ -33,6 +33,13 @@ PAGES = (
 )
 
 
+def test_the_map_of_the_pages_has_each_of_them_once():
+    text = (book.ROOT / "docs" / "README.md").read_text("utf-8")
+    listed = re.findall(r"^- \[.*?\]\((\w[\w-]*\.md)\)", text, flags=re.M)
+    there = {path.name for path in (book.ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert sorted(listed) == sorted(there)
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
     """Build the site, once for all workers."""
