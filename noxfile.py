@@ -113,7 +113,7 @@ def pythons(session: nox.Session) -> None:
 
 @nox.session(venv_backend="uv|virtualenv")
 def lint(session: nox.Session) -> None:
-    """Check style (ruff), types (mypy) and what is often insecure (bandit).
+    """Check style (ruff), types (mypy), imports, and what is often insecure (bandit).
 
     `infra` runs the checkers of policies (parliament, cloudsplaining), for the roles' policies
     exist only once a class was made in the fake cloud, and bandit with every finding explained.
@@ -136,6 +136,7 @@ def lint(session: nox.Session) -> None:
     )
     session.run("mypy", "shared/labkit", "shared/nkisim", "tools/conformance")
     session.run("mypy", "infra/classroom")
+    session.run("lint-imports", "--no-cache", "--no-logo", env={"PYTHONPATH": "shared:infra"})
     for spec in sorted(Path("labs").glob("*/spec.py")):  # the labs share file names
         with session.chdir(spec.parent):
             session.run(

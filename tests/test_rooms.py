@@ -1,4 +1,4 @@
-"""Rooms of the three packages: a folder is a stage, and imports point one way."""
+"""Rooms of the three packages: what import-linter (pyproject.toml) does not see of them."""
 
 from __future__ import annotations
 
@@ -10,65 +10,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-#: package -> its rooms from the ground up. A module may import from its own storey and from those
-#: below it. Rooms on one storey share a line: they are parts of one thing.
-STOREYS = {
-    "nkisim": (
-        "dialect errors course completion",
-        "finder",
-        "chip",
-        "trace",
-        "checks pytest_plugin",
-        "lint",
-        "indexing lazy loops machine",
-        "isa",
-        "timing",
-        "advice",
-        "report",
-        "simulation",
-        "tuning",
-        "evaluation",
-        "language",
-        "migrate",
-        "instruction_table",
-        "api __init__",
-        "calibration",
-        "cli agents notebook __main__ data",
-    ),
-    "labkit": (
-        "files dialect tolerance",
-        "spec",
-        "load tables inputs",
-        "run",
-        "mistakes __init__",
-        "evaluate",
-        "show",
-        "history",
-        "remote",
-        "cli",
-        "progress fleet",
-        "neuron",
-        "starter",
-        "grade",
-        "board",
-        "submit",
-        "commands completion",
-        "__main__",
-    ),
-    "classroom": (
-        "aws",
-        "spec",
-        "money",
-        "guards",
-        "fleet",
-        "work",
-        "students",
-        "machines",
-        "teardown",
-        "cli",
-        "__main__ __init__",
-    ),
-}
 HOMES = {"nkisim": ROOT / "shared", "labkit": ROOT / "shared", "classroom": ROOT / "infra"}
 
 
@@ -81,21 +22,19 @@ def modules(package: str) -> dict[str, Path]:
     }
 
 
-def imported(package: str, name: str, path: Path, known: dict[str, Path]) -> set[tuple[str, str]]:
-    """Return (module of the package, when it is needed) for each import in a file.
-
-    Imports in functions ("call") and below `if TYPE_CHECKING` ("types") count, as those that run
-    at import time ("import") do: they are dependencies as well.
-    """
+def imported(package: str, name: str, path: Path, known: dict[str, Path]) -> set[str]:
+    """Return what a file imports of its package, in functions too; types do not count."""
     here = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    when = {id(node): "import" for node in tree.body}
-    for node in tree.body:
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            when.update((id(inner), "types") for inner in ast.walk(node))
+    of_types = {
+        inner
+        for node in tree.body
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
     out = set()
     for node in ast.walk(tree):
-        if not isinstance(node, ast.ImportFrom):
+        if not isinstance(node, ast.ImportFrom) or node in of_types:
             continue
         module = node.module or ""
         if node.level:
@@ -106,22 +45,11 @@ def imported(package: str, name: str, path: Path, known: dict[str, Path]) -> set
             continue
         for alias in node.names:
             below = f"{full}.{alias.name}".lstrip(".")
-            out.add((below if below in known else full, when.get(id(node), "call")))
-    return {(m, when) for m, when in out if m in known and m}
+            out.add(below if below in known else full)
+    return {m for m in out if m in known and m}
 
 
-def storey(package: str, module: str) -> int:
-    """Return the number of the storey of a module, -1 if it has none."""
-    top = module.split(".")[0] or "__init__"
-    return next((n for n, rooms in enumerate(STOREYS[package]) if top in rooms.split()), -1)
-
-
-PACKAGES = tuple(STOREYS)
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_every_module_has_a_room(package):
-    assert {top for m in modules(package) if storey(package, top := m.split(".")[0]) < 0} == set()
+PACKAGES = tuple(HOMES)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -131,24 +59,9 @@ def test_every_room_says_what_it_is_for(package):
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_imports_point_to_the_same_storey_or_down(package):
-    known = modules(package)
-    upward = [
-        f"{name} -> {other}"
-        for name, path in known.items()
-        for other, _ in imported(package, name, path, known)
-        if storey(package, other) > storey(package, name)
-    ]
-    assert upward == []
-
-
-@pytest.mark.parametrize("package", PACKAGES)
 def test_no_module_imports_itself_through_others(package):
     known = modules(package)
-    needs = {
-        name: {m for m, when in imported(package, name, path, known) if when != "types"}
-        for name, path in known.items()
-    }
+    needs = {name: imported(package, name, path, known) for name, path in known.items()}
 
     def circle(name: str, path: tuple[str, ...]) -> tuple[str, ...]:
         if name in path:
@@ -161,17 +74,6 @@ def test_no_module_imports_itself_through_others(package):
 
     done: set[str] = set()
     assert [found for name in needs if (found := circle(name, ()))] == []
-
-
-def test_only_a_launch_knows_the_interpreter():
-    """Others are told what they ask of it, by machine.interface: it imports most of them."""
-    known = modules("nkisim")
-    importers = {
-        name
-        for name, path in known.items()
-        if any(m == "machine.interpreter" for m, _ in imported("nkisim", name, path, known))
-    }
-    assert importers == {"simulation.launch"}
 
 
 #: rooms that read or write source text, or are a dialect's front end: a name is what they ask for
