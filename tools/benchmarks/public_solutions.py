@@ -8,15 +8,11 @@ shape of our case. No author is named: these are solutions to assignments that a
 from __future__ import annotations
 
 import importlib
-import multiprocessing
 import os
 import sys
-import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty
 from typing import Any
 
 import numpy as np
@@ -28,6 +24,7 @@ import nkisim
 from labkit.inputs import dtype_of
 from labkit.load import load_module
 from nkisim.simulation.launch import Kernel
+from nkisim.tuning.workers import Workers
 
 LABS = ("vecadd", "conv2d", "ffnn")
 #: kernels that students write
@@ -61,77 +58,45 @@ def files(sources: Path) -> Iterator[tuple[str, Path, tuple[str, ...]]]:
 
 def run_all(sources: Path, target: str, cases: list[tuple[str, Any]], seconds: int) -> list[Found]:
     """Return what each solution does on the cases (lab, case) that it has a kernel for."""
-    jobs = []
-    for lab, file, path in files(sources):
-        there = kernels_in(file)
-        mine = [
-            case
-            for name, case in cases
-            if name == lab and case.kernel in WRITTEN[lab] and case.kernel in there
-        ]
-        if mine:
-            jobs.append((lab, file, path, target, mine, seconds))
-    with ThreadPoolExecutor(2) as pool:  # each waits for a process
-        return [found for some in pool.map(lambda job: _in_a_process(*job), jobs) for found in some]
+    tasks = [
+        (lab, file, path, target, case)
+        for lab, file, path in files(sources)
+        for name, case in cases
+        if name == lab and case.kernel in WRITTEN[lab] and case.kernel in kernels_in(file)
+    ]
+    out = []
+    # a new process for each: files of one course have one name, and set what others read
+    with Workers(
+        _answering, jobs=2, seconds=seconds, method="spawn", recycle=1, script=False
+    ) as workers:
+        for (lab, file, _, _, case), answer in zip(tasks, workers.map(tasks)):
+            found = answer if isinstance(answer, Found) else Found(case.name, 0.0, answer.text)
+            print(target, lab, file.name, case.name, found.why or "right", file=sys.stderr)
+            out.append(found)
+    return out
 
 
-def _in_a_process(
-    lab: str, file: Path, path: tuple[str, ...], target: str, cases: list[Any], seconds: int
-) -> list[Found]:
-    """Run a solution in a process, as long as it may; what it has not done by then is not done."""
-    context = multiprocessing.get_context("spawn")
-    results: Any = context.Queue()
-    process = context.Process(target=_child, args=(lab, file, path, target, cases, results))
-    process.start()
-    found: dict[str, Found] = {}
-    until = time.monotonic() + seconds
-    while len(found) < len(cases) and time.monotonic() < until:
-        try:
-            one = results.get(timeout=1)
-            found[one.case] = one
-        except Empty:
-            if not process.is_alive() and results.empty():
-                break
-    process.kill()
-    process.join()
-    print(
-        f"{target} {file.name} of a {lab}: {sum(f.us > 0 for f in found.values())} of {len(cases)}",
-        file=sys.stderr,
-        flush=True,
-    )
-    return [found.get(case.name, Found(case.name, 0.0, "not finished")) for case in cases]
-
-
-def _child(
-    lab: str, file: Path, path: tuple[str, ...], target: str, cases: list[Any], results: Any
-) -> None:
-    """Run a solution on the cases; the results go to a queue, one by one."""
-    sys.path[:0] = [str(file.parent), *path]
+def _answering() -> Callable[[Any], Found]:
+    """Return what answers a task in its process."""
     sys.stdout = open(os.devnull, "w")  # what their kernels print
-    wrong: dict[str, str] = {}
-    for case in cases:
-        try:
-            if case.kernel not in wrong:
-                wrong[case.kernel] = _complaint(lab, file, case.kernel, target)
-            if wrong[case.kernel]:
-                results.put(Found(case.name, 0.0, wrong[case.kernel]))
-                continue
-            if lab == "ffnn":
-                _sizes(case)
-            inputs = [np.zeros(t.shape, dtype_of(t.dtype)) for t in case.inputs]
-            kernel = getattr(load_module(file, "public_solution"), case.kernel)
-            prof = nkisim.profile(
-                kernel,
-                *inputs,
-                target=target,
-                compute=False,
-                descriptors="static",
-                **case.kwargs,
-                **case.kernel_kwargs,
-            )
-            results.put(Found(case.name, prof.latency_us))
-        except BaseException as error:  # other people's code: it can fail in any way
-            results.put(Found(case.name, 0.0, f"{type(error).__name__}: {error}"[:200]))
+    return lambda task: _run(*task)
+
+
+def _run(lab: str, file: Path, path: tuple[str, ...], target: str, case: Any) -> Found:
+    """Run a solution on a case, after a look whether it is right."""
+    sys.path[:0] = [str(file.parent), *path]
+    try:
+        if wrong := _complaint(lab, file, case.kernel, target):
+            return Found(case.name, 0.0, wrong)
+        if lab == "ffnn":
+            _sizes(case)
+        inputs = [np.zeros(t.shape, dtype_of(t.dtype)) for t in case.inputs]
+        kernel = getattr(load_module(file, "public_solution"), case.kernel)
+        settings = {**case.kwargs, **case.kernel_kwargs, "descriptors": "static"}
+        prof = nkisim.profile(kernel, *inputs, target=target, compute=False, **settings)
+        return Found(case.name, prof.latency_us)
+    except BaseException as error:  # other people's code: it can fail in any way
+        return Found(case.name, 0.0, f"{type(error).__name__}: {error}"[:200])
 
 
 def _complaint(lab: str, file: Path, kernel: str, target: str) -> str:
