@@ -42,6 +42,7 @@ class AluOp:
     reducible: bool = False
     engines: tuple[str, ...] = (VECTOR,)
     isa: bool = True  # False: an nl function only, which the SDK lowers to other instructions
+    gives_truth: bool = False  # 1.0 or 0.0
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def _arith(name: str, ufunc: np.ufunc, **more: Any) -> AluOp:
 
 
 def _compare(name: str, ufunc: np.ufunc, **more: Any) -> AluOp:
-    return AluOp(name, "arith", _truth(ufunc), **more)
+    return AluOp(name, "arith", _truth(ufunc), gives_truth=True, **more)
 
 
 def _chosen(first: Array, a: Array, b: Array, out: Array | None) -> Array:
@@ -168,7 +169,7 @@ ALU: dict[str, AluOp] = {
         _compare("less", np.less),
         AluOp("abs_max", "arith", _abs_max),
         AluOp("abs_min", "arith", _abs_min),
-        AluOp("logical_not", "arith", _unary(_logical_not), unary=True),
+        AluOp("logical_not", "arith", _unary(_logical_not), unary=True, gives_truth=True),
         _compare("logical_and", np.logical_and, reducible=True),
         _compare("logical_or", np.logical_or, reducible=True),
         _compare("logical_xor", np.logical_xor, reducible=True),
@@ -382,6 +383,15 @@ ACTIVATIONS: dict[str, ActOp] = {
         ActOp("logical_not", _logical_not, engines=(VECTOR,), isa=False),
     )
 }
+
+
+def elementwise(listed: str) -> tuple[list[str], list[str]]:
+    """Return which of the names of `nl` are elementwise functions: of one tile, and of two."""
+    known = set(listed.split())
+    return (
+        [name for name in ACTIVATIONS if name in known],
+        [name for name, op in ALU.items() if name in known and not op.unary],
+    )
 
 
 # --- finding an operator -------------------------------------------------------------------------
