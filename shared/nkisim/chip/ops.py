@@ -11,12 +11,13 @@ Fields of SDK 2.26.
 
 from __future__ import annotations
 
+import ast
 import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -392,6 +393,38 @@ def elementwise(listed: str) -> tuple[list[str], list[str]]:
         [name for name in ACTIVATIONS if name in known],
         [name for name, op in ALU.items() if name in known and not op.unary],
     )
+
+
+class PythonOperator(NamedTuple):
+    """An operator of Python, and the function of `nl` that it is of tiles."""
+
+    symbol: str
+    method: str  # __add__ and __radd__, without what is around it
+    name: str
+    node: type[ast.AST]
+
+
+ARITHMETIC = (
+    PythonOperator("+", "add", "add", ast.Add),
+    PythonOperator("-", "sub", "subtract", ast.Sub),
+    PythonOperator("*", "mul", "multiply", ast.Mult),
+    PythonOperator("/", "truediv", "divide", ast.Div),
+    PythonOperator("**", "pow", "power", ast.Pow),
+    PythonOperator("%", "mod", "mod", ast.Mod),
+    PythonOperator("&", "and", "bitwise_and", ast.BitAnd),
+    PythonOperator("|", "or", "bitwise_or", ast.BitOr),
+    PythonOperator("^", "xor", "bitwise_xor", ast.BitXor),
+    PythonOperator("<<", "lshift", "left_shift", ast.LShift),
+    PythonOperator(">>", "rshift", "right_shift", ast.RShift),
+)
+COMPARISONS = (
+    PythonOperator("<", "lt", "less", ast.Lt),
+    PythonOperator("<=", "le", "less_equal", ast.LtE),
+    PythonOperator(">", "gt", "greater", ast.Gt),
+    PythonOperator(">=", "ge", "greater_equal", ast.GtE),
+    PythonOperator("==", "eq", "equal", ast.Eq),
+    PythonOperator("!=", "ne", "not_equal", ast.NotEq),
+)
 
 
 # --- finding an operator -------------------------------------------------------------------------
