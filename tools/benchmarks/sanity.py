@@ -129,8 +129,8 @@ def watch(job: dict[str, Any]) -> None:
     """Let every launch of this process be looked at, each record once."""
     run_it, seen = launch._launch, set[str]()
 
-    def spy(kernel: Any, *args: Any, **kwargs: Any) -> launch.Run:
-        run = run_it(kernel, *args, **kwargs)
+    def spy(m: Any, kernel: Any, *args: Any) -> launch.Run:
+        run = run_it(m, kernel, *args)
         trace, core = run.trace, hw.get(run.target)
         key = hashlib.sha256(bytes(trace.rows)).hexdigest()
         if (

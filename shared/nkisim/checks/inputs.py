@@ -29,41 +29,47 @@ def unread_inputs(
 
     inputs: (name, HBM tensor) of the kernel at `where`.
     """
-    tensors = {
+    named = {
         t.storage.id: (name, t)
         for name, t in inputs
         if t.size <= _MOST and t.storage.id not in m.indexed
     }
-    if not tensors:
+    if not named:
         return []
-    read = _read_elements(m.trace, {s: t for s, (_, t) in tensors.items()})
-    whole = [s for s in read if read[s].all() and tensors[s][1].ndim == 2]
+    read = _read_elements(m.trace, {storage: t for storage, (_, t) in named.items()})
+    read_whole = [s for s, elements in read.items() if elements.all() and named[s][1].ndim == 2]
     found = []
-    for storage in read:
-        if read[storage].all():
+    for storage, elements in read.items():
+        if elements.all():
             continue
-        name, t = tensors[storage]
-        missed = ~read[storage].reshape(t.shape)
+        name, t = named[storage]
+        missed = ~elements.reshape(t.shape)
+        severity, hint = "note", ""
+        text = f"input {name} of shape {t.shape}"
         rows = _rows_read(missed)
-        factors = [s for s in whole if rows and tensors[s][1].shape[0] == rows]
-        factor = next((s for s in factors if _multiplied(m.trace, s, storage)), None)
+        factor = next(
+            (
+                named[s]
+                for s in read_whole
+                if rows and named[s][1].shape[0] == rows and _multiplied(m.trace, s, storage)
+            ),
+            None,
+        )
         if factor is not None:
+            severity = "warning"
             text = (
-                f"rows {rows} ... {t.shape[0] - 1} of input {name} of shape "
-                f"{t.shape} are never read: {tensors[factor][0]}, which it is multiplied with, "
-                f"has {rows} rows, and a product sums over as many of both"
+                f"rows {rows} ... {t.shape[0] - 1} of {text} are never read: {factor[0]}, which it "
+                f"is multiplied with, has {rows} rows, and a product sums over as many of both"
             )
             hint = "assert that the two have equally many rows; is one of them transposed?"
-            found.append(Finding("NKI-O07", "warning", text, where, hint=hint))
         elif missed.all():
-            text = f"input {name} of shape {t.shape} is never read"
-            found.append(Finding("NKI-O07", "note", text, where))
+            text += " is never read"
         else:
             text = (
-                f"{int(missed.sum()):,} of {missed.size:,} elements of input {name} of shape "
-                f"{t.shape} are never read: {region(missed)}"
+                f"{int(missed.sum()):,} of {missed.size:,} elements of {text} are never read: "
+                f"{region(missed)}"
             )
-            found.append(Finding("NKI-O07", "note", text, where))
+        found.append(Finding("NKI-O07", severity, text, where, hint=hint))
     return found
 
 

@@ -11,12 +11,13 @@ Fields of SDK 2.26.
 
 from __future__ import annotations
 
+import ast
 import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,6 +43,7 @@ class AluOp:
     reducible: bool = False
     engines: tuple[str, ...] = (VECTOR,)
     isa: bool = True  # False: an nl function only, which the SDK lowers to other instructions
+    gives_truth: bool = False  # 1.0 or 0.0
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def _arith(name: str, ufunc: np.ufunc, **more: Any) -> AluOp:
 
 
 def _compare(name: str, ufunc: np.ufunc, **more: Any) -> AluOp:
-    return AluOp(name, "arith", _truth(ufunc), **more)
+    return AluOp(name, "arith", _truth(ufunc), gives_truth=True, **more)
 
 
 def _chosen(first: Array, a: Array, b: Array, out: Array | None) -> Array:
@@ -168,7 +170,7 @@ ALU: dict[str, AluOp] = {
         _compare("less", np.less),
         AluOp("abs_max", "arith", _abs_max),
         AluOp("abs_min", "arith", _abs_min),
-        AluOp("logical_not", "arith", _unary(_logical_not), unary=True),
+        AluOp("logical_not", "arith", _unary(_logical_not), unary=True, gives_truth=True),
         _compare("logical_and", np.logical_and, reducible=True),
         _compare("logical_or", np.logical_or, reducible=True),
         _compare("logical_xor", np.logical_xor, reducible=True),
@@ -382,6 +384,47 @@ ACTIVATIONS: dict[str, ActOp] = {
         ActOp("logical_not", _logical_not, engines=(VECTOR,), isa=False),
     )
 }
+
+
+def elementwise(listed: str) -> tuple[list[str], list[str]]:
+    """Return which of the names of `nl` are elementwise functions: of one tile, and of two."""
+    known = set(listed.split())
+    return (
+        [name for name in ACTIVATIONS if name in known],
+        [name for name, op in ALU.items() if name in known and not op.unary],
+    )
+
+
+class PythonOperator(NamedTuple):
+    """An operator of Python, and the function of `nl` that it is of tiles."""
+
+    symbol: str
+    method: str  # __add__ and __radd__, without what is around it
+    name: str
+    node: type[ast.AST]
+
+
+ARITHMETIC = (
+    PythonOperator("+", "add", "add", ast.Add),
+    PythonOperator("-", "sub", "subtract", ast.Sub),
+    PythonOperator("*", "mul", "multiply", ast.Mult),
+    PythonOperator("/", "truediv", "divide", ast.Div),
+    PythonOperator("**", "pow", "power", ast.Pow),
+    PythonOperator("%", "mod", "mod", ast.Mod),
+    PythonOperator("&", "and", "bitwise_and", ast.BitAnd),
+    PythonOperator("|", "or", "bitwise_or", ast.BitOr),
+    PythonOperator("^", "xor", "bitwise_xor", ast.BitXor),
+    PythonOperator("<<", "lshift", "left_shift", ast.LShift),
+    PythonOperator(">>", "rshift", "right_shift", ast.RShift),
+)
+COMPARISONS = (
+    PythonOperator("<", "lt", "less", ast.Lt),
+    PythonOperator("<=", "le", "less_equal", ast.LtE),
+    PythonOperator(">", "gt", "greater", ast.Gt),
+    PythonOperator(">=", "ge", "greater_equal", ast.GtE),
+    PythonOperator("==", "eq", "equal", ast.Eq),
+    PythonOperator("!=", "ne", "not_equal", ast.NotEq),
+)
 
 
 # --- finding an operator -------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..chip import ops
 from ..instruction_table import declared
 from ..isa.cheaper import Cheaper
 from ..isa.table import ROWS
@@ -85,12 +86,8 @@ class _Tiles:
         self.at = self.t[rows, self.idx[0:1] + nl.arange(8)[None, :]]  # a run-time offset
 
 
-_UNARY = """abs arctan ceil cos erf erf_dx exp floor gelu gelu_apprx_sigmoid gelu_apprx_tanh gelu_dx
-log logical_not mish negative reciprocal relu rsqrt sigmoid sign silu silu_dx sin softplus sqrt
-square tan tanh trunc copy transpose""".split()
-_BINARY = """add divide equal fmod greater greater_equal less less_equal logical_and logical_or
-logical_xor maximum minimum mod multiply not_equal power subtract matmul""".split()
-_BITS = "bitwise_and bitwise_or bitwise_xor left_shift right_shift".split()
+_UNARY, _BINARY = ops.elementwise(NAMES["nl"])
+_BITS = {name for name, op in ops.ALU.items() if op.kind == "bitvec"}  # of integers
 _REDUCE = "all max mean min prod softmax sum var".split()
 
 
@@ -99,11 +96,9 @@ def _call(name: str, *operands: str, **kwargs: Any) -> Callable[[_Tiles], Any]:
 
 
 PROBES: dict[str, Callable[[_Tiles], Any]] = {
-    **{f"nl.{n}": _call(n, "t") for n in _UNARY},
-    **{f"nl.{n}": _call(n, "t", "t") for n in _BINARY},
-    **{f"nl.{n}": _call(n, "i32", "i32") for n in _BITS},
+    **{f"nl.{n}": _call(n, "i32" if n in _BITS else "t") for n in (*_UNARY, "transpose")},
+    **{f"nl.{n}": _call(n, *2 * ["i32" if n in _BITS else "t"]) for n in (*_BINARY, "matmul")},
     **{f"nl.{n}": _call(n, "t", axis=1) for n in _REDUCE},
-    "nl.invert": lambda o: nl.invert(o.i32),
     "nl.zeros": lambda o: nl.zeros((32, 32), np.float32),
     "nl.zeros_like": lambda o: nl.zeros_like(o.t),
     "nl.ones": lambda o: nl.ones((32, 32), np.float32),

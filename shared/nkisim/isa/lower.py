@@ -23,21 +23,7 @@ from . import act, dve, pe
 from . import reduce as reduction
 from .operands import align, engine_code, is_scalar, result_dtype
 
-_COMPARE = frozenset(
-    (
-        "equal",
-        "not_equal",
-        "greater",
-        "greater_equal",
-        "less",
-        "less_equal",
-        "logical_and",
-        "logical_or",
-        "logical_xor",
-        "logical_not",
-    )
-)
-_ON_DVE = frozenset(("negative", "ceil", "floor", "trunc", "invert", "logical_not"))
+_GIVES_TRUTH = frozenset(name for name, op in ops.ALU.items() if op.gives_truth)
 
 
 def operator(m: Machine, name: str, *args: Any, **kw: Any) -> Any:
@@ -139,8 +125,8 @@ def unary(m: Machine, name: str, x: Any, dtype: Any = None, mask: Any = None) ->
     fn = ops.resolve_unary(name)
     if name == "reciprocal":
         return dve.reciprocal(x, dtype=dtype, mask=mask)
-    if name in _ON_DVE or not fn.isa:
-        if name in _COMPARE and dtype is None:
+    if not fn.isa:
+        if name in _GIVES_TRUTH and dtype is None:
             dtype = dtypes.UINT8
         return dve.tensor_unary(x, name, dtype=dtype, mask=mask)
     return act.activation(name, x, dtype=dtype, mask=mask)
@@ -161,7 +147,7 @@ def binary(
     Python operators do not).
     """
     m.flush()
-    if dtype is None and name in _COMPARE:
+    if dtype is None and name in _GIVES_TRUTH:
         dtype = dtypes.UINT8
     if is_scalar(x) and is_scalar(y):
         raise fail(

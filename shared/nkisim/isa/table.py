@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 TENSOR, VECTOR, SCALAR, GPSIMD, SYNC, DMA = "tensor", "vector", "scalar", "gpsimd", "sync", "dma"
 ANY = "any"  # engine=unknown where several can do it: the schedule balances the load
 
-_MISSING = object()
-
 
 class Accepted(NamedTuple):
     """An instruction that was planned, and which of a call's tiles are its operands.
@@ -228,47 +226,30 @@ class Row:
 
     # -- a call ------------------------------------------------------------------------------
     @cached_property
-    def _binding(self) -> tuple[list[Any], dict[str, int], int, tuple[str, ...], int]:
-        """Return defaults, places by name, how many are positional, the names of the others, and
-        past the last one that is required."""
+    def _parameters(self) -> keywords.Parameters:
+        """Return the parameters of the plan, hidden ones as well."""
         params = list(inspect.signature(self.plan).parameters.values())[1:]
-        defaults = [_MISSING if p.default is p.empty else p.default for p in params]
-        places = {p.name: i for i, p in enumerate(params)}
-        positional = sum(p.kind is not p.KEYWORD_ONLY for p in params)
-        return (
-            defaults,
-            places,
-            positional,
-            tuple(p.name for p in params[positional:]),
-            max((i + 1 for i, d in enumerate(defaults) if d is _MISSING), default=0),
-        )
+        by_place = sum(p.kind is not p.KEYWORD_ONLY for p in params)
+        return keywords.Parameters({p.name: p.default for p in params}, by_place)
 
     @cached_property
     def _slots(self) -> tuple[tuple[int, Operand, int], ...]:
         """Return (place among the arguments, operand, place of the one that it is like or -1)."""
-        places = self._binding[1]
+        places = self._parameters.places
         return tuple((places[o.name], o, places[o.like] if o.like else -1) for o in self.operands)
 
     def bind(self, m: Machine, args: tuple, kw: dict[str, Any]) -> list[Any]:
         """Return the arguments of a call in the order of the parameters."""
-        defaults, places, positional, _, required = self._binding
-        given = len(args)
-        if given > positional:
-            self.signature.bind(*args, **kw)  # raises Python's own sentence
-        values = [*args, *defaults[given:]]
-        if kw:
-            for k, v in kw.items():
-                i = places.get(k, -1)
-                if i < 0:
-                    self.unknown(m, k)
-                elif i < given:
-                    self.signature.bind(*args, **kw)
-                else:
-                    values[i] = v
-        if given < required:
-            for i in range(given, required):
-                if values[i] is _MISSING:
-                    self.signature.bind(*args, **{k: v for k, v in kw.items() if k in places})
+        values = self._parameters.bind(args, kw)
+        if values is None:
+            known = {k: v for k, v in kw.items() if k in self._parameters.places}
+            for name in kw:
+                if name not in known:
+                    self.unknown(m, name)
+            values = self._parameters.bind(args, known)
+            if values is None:
+                self.signature.bind(*args, **known)  # raises Python's own sentence
+                raise TypeError(f"{self.api} got a parameter that kernels do not have")
         return values
 
     def unknown(self, m: Machine, name: str) -> None:
@@ -288,7 +269,7 @@ class Row:
         """Hold a call that looks like no other against the row, and return the instruction; `key`:
         what it looks like."""
         reported, values = m.findings.total, self.bind(m, args, kw)
-        at = self._binding[1].get("mask", -1)
+        at = self._parameters.places.get("mask", -1)
         mask = values[at] if at >= 0 else None
         if self.needs and not getattr(m.hw, self.needs):
             raise fail(
@@ -315,12 +296,12 @@ class Row:
         engine = DMA not in self.engines
         for name, t in tiles if engine else ():
             limits.check_count(m.hw, f"{self.api}: operand {name}", t.memory, t.shape)
-        _, places, positional, names, _ = self._binding
-        ins = self.plan(m, *values[:positional], **dict(zip(names, values[positional:])))
+        by_place, names = self._parameters.by_place, self._parameters.names
+        ins = self.plan(m, *values[:by_place], **dict(zip(names[by_place:], values[by_place:])))
         reusable = (
             ins.srcs is None or reported == m.findings.total
         )  # what a plan has said depends on the line
-        self._complete(m, ins, values, places)
+        self._complete(m, ins, values, self._parameters.places)
         if engine:
             limits.check_count(m.hw, f"{self.api}: the result", ins.memory, ins.shape)
         else:
@@ -365,7 +346,7 @@ class Row:
         self, m: Machine, key: tuple, ins: Instr, args: tuple, kw: dict[str, Any]
     ) -> None:
         """Remember an instruction that was planned, for calls that look like this one."""
-        places = self._binding[1]
+        places = self._parameters.places
         if not places.keys() >= kw.keys():  # what is not known is said at each line
             return
         given = (*range(len(args)), *(places[k] for k in kw))

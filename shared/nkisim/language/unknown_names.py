@@ -6,6 +6,8 @@ a tile, `y` a tile for the result, `x` and `out` are tensors in HBM.
 
 from __future__ import annotations
 
+from ..chip import ops
+
 BETA1, NKI = "beta1", "nki"
 
 # names | neuronxcc.nki | nki
@@ -92,15 +94,8 @@ zeros ones full ndarray | nl.{name}(shape, dtype=nl.float32) | nl.ndarray(shape,
 """  # noqa: E501
 
 #: functions of nl that nisa has no instruction for, by what makes them
-_BINARY = frozenset(
-    "add subtract multiply maximum minimum bitwise_and bitwise_or bitwise_xor "
-    "left_shift right_shift logical_and logical_or equal not_equal greater "
-    "greater_equal less less_equal".split()
-)
-_UNARY = frozenset(
-    "exp log sqrt rsqrt sigmoid tanh gelu silu relu erf sin cos square abs sign "
-    "softplus mish arctan ceil floor".split()
-)
+_BINARY = {name for name, op in ops.ALU.items() if op.isa and not op.unary}
+_UNARY = {name for name, op in ops.ACTIVATIONS.items() if op.isa} - {"copy"}
 _REDUCED = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "multiply"}
 
 

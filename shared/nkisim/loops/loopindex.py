@@ -33,7 +33,7 @@ class LoopIndex:
     """A loop's index, or a sum or a multiple of some.
 
     `value` is the integer in the first iterations of all loops, for those who know how it moves.
-    `steps`: how far one more iteration of each loop moves it. `look()` is for everybody else.
+    `steps`: how far one more iteration of each loop moves it. Everybody else has to `observe()`.
     """
 
     __slots__ = ("value", "steps")
@@ -70,25 +70,8 @@ class LoopIndex:
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         return np.array(self.observe(), dtype)
 
-    # -- arithmetic that stays in step with the index ------------------------------------------
-    def _added(self, f: Callable, other: Any) -> LoopIndex:
-        """Return f(self, other) for a sum or a difference."""
-        if type(other) is not LoopIndex:
-            return LoopIndex(f(self.value, other), {w: f(s, 0) for w, s in self.steps.items()})
-        steps, other_steps = self.steps, other.steps
-        return LoopIndex(
-            f(self.value, other.value),
-            {w: f(steps.get(w, 0), other_steps.get(w, 0)) for w in steps | other_steps},
-        )
-
-    def _times(self, f: Callable, other: Any) -> LoopIndex | int:
-        """Return the product of both, which `f` makes."""
-        if type(other) is not LoopIndex:
-            return LoopIndex(self.value * other, {w: s * other for w, s in self.steps.items()})
-        return self.observe() * other.observe()  # neither i * i nor i * j stays in step
-
     def __neg__(self) -> LoopIndex:
-        return self._times(operator.mul, -1)  # type: ignore[return-value]
+        return _multiplied(operator.mul)(self, -1)
 
     def __pos__(self) -> LoopIndex:
         return self
@@ -144,29 +127,76 @@ def observed(value: Any) -> Any:
     return value.observe() if type(value) is LoopIndex else value
 
 
-def _as_number(value: Any) -> Any:
-    """Return a LoopIndex as it is, an integer as an int, and None for everything else."""
-    if type(value) is LoopIndex:
-        return value
-    return int(value) if isinstance(value, (int, np.integer)) else None
+# -- operators -------------------------------------------------------------------------------------
 
 
-def _operator(f: Callable, swapped: bool, keep: Callable | None) -> Callable:
-    """Return the method of `f(index, other)`; `keep` makes the result a LoopIndex again."""
+def _of_numbers(method: Callable) -> Callable:
+    """Let a method of an index and a number leave other operands to decide: an Index, a tensor."""
+
+    def checked(self: LoopIndex, other: Any, *modulus: Any) -> Any:
+        if type(other) is LoopIndex or isinstance(other, (int, np.integer, float, complex)):
+            return method(self, other, *modulus)
+        return NotImplemented
+
+    return checked
+
+
+def _integer(number: Any) -> int | None:
+    """Return an integer as an int, None for a float and for an index, which is not looked at."""
+    return (
+        None if type(number) is LoopIndex or isinstance(number, (float, complex)) else int(number)
+    )
+
+
+def _by_value(f: Callable) -> Callable:
+    """Return the method of an operator that looks at the value."""
 
     def method(self: LoopIndex, other: Any, *modulus: Any) -> Any:
-        number = _as_number(other)
-        if number is None and not isinstance(other, (float, complex)):
-            return NotImplemented  # an Index, a tensor, None ...: theirs to decide
-        if f in _COMPARISONS and type(number) is int:
-            return Compared(self, f, number)
-        if keep is None or number is None:
-            self.observe()
-            other = observed(other)
-            return f(other, self.value) if swapped else f(self.value, other, *modulus)
-        return keep(self, (lambda a, b: f(b, a)) if swapped else f, number)
+        return f(self.observe(), observed(other), *modulus)
 
     return method
+
+
+def _compared(f: Callable) -> Callable:
+    """Return the method of a comparison: with an integer nobody has looked yet."""
+
+    def method(self: LoopIndex, other: Any) -> Any:
+        n = _integer(other)
+        return f(self.observe(), observed(other)) if n is None else Compared(self, f, n)
+
+    return method
+
+
+def _added(f: Callable) -> Callable:
+    """Return the method of a sum or a difference, which moves in step with its indices."""
+
+    def method(self: LoopIndex, other: Any) -> Any:
+        if type(other) is LoopIndex:
+            mine, others = self.steps, other.steps
+            steps = {w: f(mine.get(w, 0), others.get(w, 0)) for w in mine | others}
+            return LoopIndex(f(self.value, other.value), steps)
+        n = _integer(other)
+        if n is None:
+            return f(self.observe(), other)
+        return LoopIndex(f(self.value, n), {w: f(s, 0) for w, s in self.steps.items()})
+
+    return method
+
+
+def _multiplied(f: Callable) -> Callable:
+    """Return the method of a product: a multiple moves in step, neither i * i nor i * j does."""
+
+    def method(self: LoopIndex, other: Any) -> Any:
+        n = _integer(other)
+        if n is None:
+            return f(self.observe(), observed(other))
+        return LoopIndex(f(self.value, n), {w: f(s, n) for w, s in self.steps.items()})
+
+    return method
+
+
+def _swapped(f: Callable) -> Callable:
+    return lambda a, b: f(b, a)
 
 
 def _observing(name: str) -> Callable:
@@ -179,39 +209,21 @@ def _observing(name: str) -> Callable:
     return method
 
 
-_COMPARISONS = {getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
-_KEPT: dict[str, Callable] = {
-    "add": LoopIndex._added,
-    "sub": LoopIndex._added,
-    "mul": LoopIndex._times,
+_ARITHMETIC: dict[str, tuple[Callable, Callable]] = {
+    "add": (operator.add, _added),
+    "sub": (operator.sub, _added),
+    "mul": (operator.mul, _multiplied),
+    "and": (operator.and_, _by_value),
+    "pow": (pow, _by_value),
+    "divmod": (divmod, _by_value),
+    "or": (operator.or_, _by_value),
 }
-_BINARY: dict[str, Callable] = {
-    **{
-        name: getattr(operator, name)
-        for name in ("add", "sub", "mul", "floordiv", "mod", "truediv", "lshift", "rshift", "xor")
-    },
-    "and": operator.and_,
-    "or": operator.or_,
-    "pow": pow,
-    "divmod": divmod,
-}
-for _name, _f in _BINARY.items():
-    setattr(LoopIndex, f"__{_name}__", _operator(_f, False, _KEPT.get(_name)))
-    setattr(LoopIndex, f"__r{_name}__", _operator(_f, True, _KEPT.get(_name)))
+for _name in ("floordiv", "mod", "truediv", "lshift", "rshift", "xor"):
+    _ARITHMETIC[_name] = getattr(operator, _name), _by_value
+for _name, (_f, _made) in _ARITHMETIC.items():
+    setattr(LoopIndex, f"__{_name}__", _of_numbers(_made(_f)))
+    setattr(LoopIndex, f"__r{_name}__", _of_numbers(_made(_swapped(_f))))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    setattr(LoopIndex, f"__{_name}__", _operator(getattr(operator, _name), False, None))
-for _name in (
-    "bool",
-    "hash",
-    "float",
-    "abs",
-    "round",
-    "trunc",
-    "ceil",
-    "floor",
-    "invert",
-    "repr",
-    "str",
-    "format",
-):
+    setattr(LoopIndex, f"__{_name}__", _of_numbers(_compared(getattr(operator, _name))))
+for _name in "bool hash float abs round trunc ceil floor invert repr str format".split():
     setattr(LoopIndex, f"__{_name}__", _observing(f"__{_name}__"))

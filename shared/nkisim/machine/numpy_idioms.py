@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..chip import ops
 from ..chip.memory import HBM
 from ..errors import NkiError, fail
 from . import source_text
@@ -55,76 +56,11 @@ _OTHER_NAMES = {
     "tensor_load": "load",
     "tensor_store": "store",
 }
-#: functions of nl whose names NumPy has as well
+#: functions of nl whose names NumPy or PyTorch has as well
 _SAME_NAMES = frozenset(
-    (
-        "abs",
-        "add",
-        "all",
-        "arctan",
-        "bitwise_and",
-        "bitwise_or",
-        "bitwise_xor",
-        "ceil",
-        "copy",
-        "cos",
-        "divide",
-        "equal",
-        "exp",
-        "floor",
-        "full",
-        "gelu",
-        "greater",
-        "greater_equal",
-        "invert",
-        "left_shift",
-        "less",
-        "less_equal",
-        "log",
-        "logical_and",
-        "logical_not",
-        "logical_or",
-        "logical_xor",
-        "matmul",
-        "max",
-        "maximum",
-        "mean",
-        "min",
-        "minimum",
-        "mod",
-        "multiply",
-        "negative",
-        "not_equal",
-        "power",
-        "prod",
-        "reciprocal",
-        "relu",
-        "right_shift",
-        "rsqrt",
-        "sigmoid",
-        "sign",
-        "silu",
-        "sin",
-        "softmax",
-        "softplus",
-        "sqrt",
-        "square",
-        "subtract",
-        "sum",
-        "tan",
-        "tanh",
-        "transpose",
-        "trunc",
-        "var",
-        "where",
-        "zeros",
-        "ones",
-        "zeros_like",
-        "ndarray",
-        "load",
-        "store",
-    )
-)
+    "all full load matmul max mean min ndarray ones prod softmax store sum transpose var where "
+    "zeros zeros_like".split()
+) | ({*ops.ACTIVATIONS, *ops.ALU} - {"abs_max", "abs_min", "fmod", "reduced_angle"})
 _REDUCTIONS = frozenset(("max", "min", "sum", "mean", "prod", "all", "var"))
 #: the reduction that an operator makes
 REDUCERS = {
@@ -171,17 +107,7 @@ _ATTRIBUTES = {
 }
 #: a scalar of NumPy's on the left asks the function, not the operator
 _REFLECTED = {
-    np.add: "__radd__",
-    np.subtract: "__rsub__",
-    np.multiply: "__rmul__",
-    np.true_divide: "__rtruediv__",
-    np.power: "__rpow__",
-    np.remainder: "__rmod__",
-    np.bitwise_and: "__rand__",
-    np.bitwise_or: "__ror__",
-    np.bitwise_xor: "__rxor__",
-    np.left_shift: "__rlshift__",
-    np.right_shift: "__rrshift__",
+    **{getattr(np, op.name): f"__r{op.method}__" for op in ops.ARITHMETIC},
     np.less: "__gt__",
     np.less_equal: "__ge__",
     np.greater: "__lt__",

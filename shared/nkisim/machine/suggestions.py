@@ -11,27 +11,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..chip import dtypes
+from ..chip import dtypes, ops
 from ..errors import DIALECT
 from . import source_text
 
 TILE = "nl.ndarray(shape, dtype=nl.float32, buffer=nl.sbuf)"
 _COPY = ("dst", "src")
-_OPERATORS = {
-    "+": ast.Add,
-    "-": ast.Sub,
-    "*": ast.Mult,
-    "/": ast.Div,
-    "//": ast.FloorDiv,
-    "**": ast.Pow,
-    "%": ast.Mod,
-    "&": ast.BitAnd,
-    "|": ast.BitOr,
-    "^": ast.BitXor,
-    "<<": ast.LShift,
-    ">>": ast.RShift,
-    "@": ast.MatMult,
-}
+_OPERATORS: dict[str, Any] = {op.symbol: op.node for op in ops.ARITHMETIC}
+_OPERATORS |= {"//": ast.FloorDiv, "@": ast.MatMult}
 
 
 def _names(signature: str) -> list[str]:

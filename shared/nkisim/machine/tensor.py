@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..chip import dtypes
+from ..chip import dtypes, ops
 from ..chip.memory import HBM, Storage, contiguous_strides, merge_dims
 from ..errors import fail
 from ..indexing import affine, basic
@@ -535,30 +535,11 @@ def _binary(name: str, swap: bool = False) -> Any:
     return method
 
 
-for _sym, _name in (
-    ("add", "add"),
-    ("sub", "subtract"),
-    ("mul", "multiply"),
-    ("truediv", "divide"),
-    ("pow", "power"),
-    ("mod", "mod"),
-    ("and", "bitwise_and"),
-    ("or", "bitwise_or"),
-    ("xor", "bitwise_xor"),
-    ("lshift", "left_shift"),
-    ("rshift", "right_shift"),
-):
-    setattr(Tensor, f"__{_sym}__", _binary(_name))
-    setattr(Tensor, f"__r{_sym}__", _binary(_name, swap=True))
-for _sym, _name in (
-    ("lt", "less"),
-    ("le", "less_equal"),
-    ("gt", "greater"),
-    ("ge", "greater_equal"),
-    ("eq", "equal"),
-    ("ne", "not_equal"),
-):
-    setattr(Tensor, f"__{_sym}__", _binary(_name))
+for _op in ops.ARITHMETIC:
+    setattr(Tensor, f"__{_op.method}__", _binary(_op.name))
+    setattr(Tensor, f"__r{_op.method}__", _binary(_op.name, swap=True))
+for _op in ops.COMPARISONS:
+    setattr(Tensor, f"__{_op.method}__", _binary(_op.name))
 for _sym, _name in (("neg", "negative"), ("invert", "invert"), ("abs", "abs")):
     setattr(Tensor, f"__{_sym}__", (lambda n: lambda self: self.m.op(n, self))(_name))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from ..chip.ops import ARITHMETIC, COMPARISONS
 from . import forms, placed
 from .calls import ACTIVATIONS, BINARY, Calls, _is_none, arguments, in_new, old
 from .index import NOT_REACHED, Box, Person
@@ -12,24 +13,7 @@ from .index import NOT_REACHED, Box, Person
 if TYPE_CHECKING:
     from .rewrite import Function
 
-OPERATORS = {
-    ast.Add: "add",
-    ast.Sub: "subtract",
-    ast.Mult: "multiply",
-    ast.Div: "divide",
-    ast.Pow: "power",
-    ast.BitAnd: "bitwise_and",
-    ast.BitOr: "bitwise_or",
-    ast.BitXor: "bitwise_xor",
-    ast.LShift: "left_shift",
-    ast.RShift: "right_shift",
-    ast.Gt: "greater",
-    ast.GtE: "greater_equal",
-    ast.Lt: "less",
-    ast.LtE: "less_equal",
-    ast.Eq: "equal",
-    ast.NotEq: "not_equal",
-}
+OPERATORS = {op.node: op.name for op in (*ARITHMETIC, *COMPARISONS) if op.name != "mod"}
 #: functions of nl that mean an index expression, a loop or a size: no tile is made
 PLAIN = frozenset(
     """ds affine_range sequential_range static_range ndarray zeros ones full

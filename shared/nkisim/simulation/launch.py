@@ -349,16 +349,11 @@ def launch(
         kernel = kernel.func
     RUNNING.append(time.monotonic())
     try:
-        return _launch(
-            as_kernel(kernel),
-            args,
-            kwargs,
-            target,
-            compute,
-            every_iteration,
-            checks,
-            tile_values,
-        )
+        launched = as_kernel(kernel).launched()
+        m = _machine(launched, target, compute, every_iteration, checks)
+        m.watch = tile_values
+        with _speaking(m.dialect):
+            return _launch(m, launched, args, kwargs)
     except NeedsValues:  # a loop whose bound the kernel computes
         run = launch(kernel, *copy.deepcopy((args, kwargs)), target=target, checks=checks)
         run.outputs = None
@@ -370,85 +365,108 @@ def launch(
         RUNNING.pop()
 
 
-def _launch(
-    kernel: Kernel,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    target: str | None,
-    compute: bool,
-    every_iteration: bool,
-    checks: bool,
-    tile_values: TileValues | None,
-) -> Run:
-    kernel = kernel.launched()
-    core, strictness = kernel.core(target), strict.requested()
-    banner.announce(core.name, kernel.chosen(target)[1])
+def _machine(
+    kernel: Kernel, target: str | None, compute: bool, every_iteration: bool, checks: bool
+) -> Interpreter:
+    """Return the machine of one launch of a kernel; say which NeuronCore it is."""
+    core = kernel.core(target)
     settings = Settings(
         compute,
-        checks=checks and strictness != strict.OFF,
+        checks=checks and strict.requested() != strict.OFF,
         skip_middle_end="skip_middle_end_transformations" in kernel.nki_options,
         every_iteration=every_iteration,
         shuffle=shuffle_seed() if compute else None,
     )
-    m = Interpreter(core, lower, kernel.dialect, kernel, settings)
-    m.watch = tile_values
+    banner.announce(core.name, kernel.chosen(target)[1])
+    return Interpreter(core, lower, kernel.dialect, kernel, settings)
+
+
+@contextmanager
+def _speaking(dialect: Dialect) -> Iterator[None]:
+    """Let errors say what to write in a dialect."""
+    token = DIALECT.set(dialect)
+    try:
+        yield
+    finally:
+        DIALECT.reset(token)
+
+
+def _launch(m: Machine, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+    """Bind the arguments, execute the kernel, check its record, convert what it returns, report."""
     names = _bind(kernel, args, kwargs)
     if m.settings.checks:
         m.findings += level.of_kernel(kernel.func, m.dialect.name)
     box = Arguments(m, kernel)
     tensors = [box.convert(a, n) for a, n in zip(args, names)]
     named = {k: box.convert(v, k) for k, v in kwargs.items()}
-    token, spoken = current.set(m), DIALECT.set(m.dialect)
     try:
-        with (
-            collector.paused(),
-            m.overflow.errstate(),
-            dtypes.precision(),
-            matmul_pool(compute) as m.products.matmul_pool,
-        ):
-            result = pyrange.known_to(kernel.func)(_run_instances)(m, kernel, tensors, named)
-            kernel.ended(m)
-            registers.ended(m)
-            regroupings.ended(m)
-            m.products.start()
-            error, said, unread = _run_checks(m, kernel, box)  # while products are computed
-            m.catch_up()  # nothing has read them: a kernel may return PSUM itself
-            m.findings += said
+        result, unread = _execute(m, kernel, box, tensors, named)
+        returned = outputs(m, kernel, box, result)  # of nothing, no time is predicted either
+        m.overflow.report(array for _, array, _, mutable in box.inputs if not mutable)
+        findings = _findings(m, unread)
     except Exception as exc:
         _report_before_error(m, exc)
         told = no_tensor(exc, kernel, [*zip(names, tensors), *named.items()])
         if told is not None:
             raise told.with_traceback(exc.__traceback__) from None
         raise
-    finally:
-        m.products.join()
-        current.reset(token)
-        DIALECT.reset(spoken)
-    if error is not None:
-        _report_before_error(m, error)
-        raise error
-    spoken = DIALECT.set(m.dialect)
-    try:
-        returned = outputs(m, kernel, box, result)  # of nothing, no time is predicted either
-        returned = returned if compute else None
-        m.overflow.report(array for _, array, _, mutable in box.inputs if not mutable)
-    finally:
-        DIALECT.reset(spoken)
-    if all(f.severity == "note" for f in m.findings):
-        m.findings += unread
-    findings = without_ignored(m.findings) if m.settings.checks else []
-    if strictness == strict.STRICT and (error := strict.as_error(findings)) is not None:
-        _report_before_error(m, error)
-        raise error
     _release(m)
     run = Run(
-        returned, findings, m.trace, core.name, m, box.called([*zip(names, args), *kwargs.items()])
+        returned if m.compute else None,
+        findings,
+        m.trace,
+        m.hw.name,
+        m,
+        box.called([*zip(names, args), *kwargs.items()]),
     )
     if _collectors:
         _collectors[-1].append(run.findings)
     for observe in OBSERVERS:
         observe(getattr(kernel, "__name__", "kernel"), run)
     return run
+
+
+def _execute(
+    m: Machine, kernel: Kernel, box: Arguments, args: list[Any], kwargs: dict[str, Any]
+) -> tuple[Any, list[Finding]]:
+    """Run the kernel's function, and the passes over its record while products are computed.
+
+    Return what it returns, and the findings that are of interest where nothing worse is found.
+    """
+    token = current.set(m)
+    try:
+        with (
+            collector.paused(),
+            m.overflow.errstate(),
+            dtypes.precision(),
+            matmul_pool(m.compute) as m.products.matmul_pool,
+        ):
+            result = pyrange.known_to(kernel.func)(_run_instances)(m, kernel, args, kwargs)
+            kernel.ended(m)
+            registers.ended(m)
+            regroupings.ended(m)
+            m.products.start()
+            error, said, unread = _run_checks(m, kernel, box)
+            m.catch_up()  # nothing has read them: a kernel may return PSUM itself
+            m.findings += said
+    finally:
+        m.products.join()
+        current.reset(token)
+    if error is not None:
+        raise error
+    return result, unread
+
+
+def _findings(m: Machine, unread: list[Finding]) -> list[Finding]:
+    """Return the findings that the user asked for; raise the worst one at the level strict."""
+    if not m.settings.checks:
+        return []
+    if all(f.severity == "note" for f in m.findings):
+        m.findings += unread
+    findings = without_ignored(m.findings)
+    if strict.requested() == strict.STRICT and (error := strict.as_error(findings)) is not None:
+        raise error
+    return findings
 
 
 def _run_checks(

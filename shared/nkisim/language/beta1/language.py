@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ...chip import dtypes, memory
+from ...chip import dtypes, memory, ops
 from ...chip.memory import HBM, PSUM, DirectBuffer
 from ...errors import fail
 from ...indexing import index
@@ -270,42 +270,6 @@ def _unary_function(name: str) -> Any:
     return function
 
 
-for _name in (
-    "abs",
-    "arctan",
-    "ceil",
-    "cos",
-    "erf",
-    "erf_dx",
-    "exp",
-    "floor",
-    "gelu",
-    "gelu_apprx_sigmoid",
-    "gelu_apprx_tanh",
-    "gelu_dx",
-    "invert",
-    "log",
-    "logical_not",
-    "mish",
-    "negative",
-    "reciprocal",
-    "relu",
-    "rsqrt",
-    "sigmoid",
-    "sign",
-    "silu",
-    "silu_dx",
-    "sin",
-    "softplus",
-    "sqrt",
-    "square",
-    "tan",
-    "tanh",
-    "trunc",
-):
-    globals()[_name] = _unary_function(_name)
-
-
 def _binary_function(name: str) -> Any:
     def plan(m: Machine, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Tensor:
         return lower.binary(m, name, x, y, dtype, mask)
@@ -316,31 +280,10 @@ def _binary_function(name: str) -> Any:
     return function
 
 
-for _name in (
-    "add",
-    "subtract",
-    "multiply",
-    "divide",
-    "power",
-    "maximum",
-    "minimum",
-    "mod",
-    "fmod",
-    "bitwise_and",
-    "bitwise_or",
-    "bitwise_xor",
-    "left_shift",
-    "right_shift",
-    "equal",
-    "not_equal",
-    "greater",
-    "greater_equal",
-    "less",
-    "less_equal",
-    "logical_and",
-    "logical_or",
-    "logical_xor",
-):
+_of_one, _of_two = ops.elementwise(NAMES["nl"])
+for _name in _of_one:  # a copy is defined below: its operand is called src
+    globals()[_name] = _unary_function(_name)
+for _name in _of_two:
     globals()[_name] = _binary_function(_name)
 
 

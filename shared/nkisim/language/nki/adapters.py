@@ -285,14 +285,7 @@ def iota(m: Machine, given: dict[str, Any]) -> None:
     given["expr"] = _affine(m, "nisa.iota", given["dst"], given)
 
 
-_OPPOSITE = {
-    "equal": "__eq__",
-    "not_equal": "__ne__",
-    "less": "__lt__",
-    "less_equal": "__le__",
-    "greater": "__gt__",
-    "greater_equal": "__ge__",
-}
+_METHODS = {op.name: f"__{op.method}__" for op in ops.COMPARISONS}
 
 
 def affine_select(m: Machine, given: dict[str, Any]) -> None:
@@ -311,14 +304,14 @@ def affine_select(m: Machine, given: dict[str, Any]) -> None:
     if tile.shape != index.shape:
         given["on_true_tile"] = regroup(tile, index.shape)
     name = ops.resolve_alu(given.pop("cmp_op")).name
-    if name not in _OPPOSITE or name == "not_equal":
+    if name not in _METHODS or name == "not_equal":
         raise fail(
             "NKI-E11",
             "nisa.affine_select compares with 0",
             given=f"cmp_op=nl.{name}",
             limit="equal, less, less_equal, greater, greater_equal",
         )
-    given["pred"] = getattr(index, _OPPOSITE[name])(0)
+    given["pred"] = getattr(index, _METHODS[name])(0)
 
 
 def _priority(m: Machine, api: str, given: dict[str, Any]) -> None:

@@ -25,6 +25,7 @@ from ...machine import keywords, operand_errors, suggestions
 from ...machine.context import current, machine
 from ...machine.instruction import Instr
 from ...machine.interface import Machine
+from ...machine.keywords import REQUIRED
 from ...machine.tensor import Tensor
 from .. import unknown_names
 from . import call_cache, columns, compat, others, refusals
@@ -41,7 +42,6 @@ _GRIDS = frozenset((NkiTileGrid, NkiBlockGrid))
 _MEANT = _ENUMS | _GRIDS | {NkiTensor}  # classes of arguments that rows take otherwise
 #: public instructions by name, as `isa` makes them
 INSTRUCTIONS: dict[str, Callable[..., Any]] = {}
-_MISSING = inspect.Parameter.empty
 _CODES = {"none": 0, "swdge": 1, "hwdge": 2, "unknown": 3}  # dge_mode, as the rows count
 
 
@@ -56,15 +56,12 @@ class _Default:
         return f"{type(x).__name__}.{x.name}" if isinstance(x, Enum) else f"nl.{x}"
 
 
-class Signature:
-    """The parameters of a public function: names, defaults, places."""
+class Signature(keywords.Parameters):
+    """The parameters of a public function, which a call is held to strictly."""
 
     def __init__(self, api: str, params: dict[str, Any]):
-        self.api, self.params = api, params
-        self.names = tuple(params)
-        self.defaults = list(params.values())
-        self.places = {n: i for i, n in enumerate(params)}
-        self.by_place = len(params)  # the rest goes by keyword alone
+        super().__init__(params, len(params))
+        self.api = api
         self.enums = {self.places[n]: e for n, e in OF_PARAMETER.items() if n in params}
         self.operators = tuple((i, n) for n, i in self.places.items() if n in ops.ARGUMENTS)
 
@@ -73,47 +70,20 @@ class Signature:
         """Read "nisa.reciprocal(dst, data)"; every instruction takes a name as well."""
         api, _, rest = text.partition("(")
         args = ast.parse(f"def f({rest}: pass").body[0].args  # type: ignore[attr-defined]
-        params: dict[str, Any] = {a.arg: _MISSING for a in args.args}
+        params: dict[str, Any] = {a.arg: REQUIRED for a in args.args}
         for a, d in zip(args.args[len(args.args) - len(args.defaults) :], args.defaults):
             params[a.arg] = ast.literal_eval(d)
         for name, enum in OF_PARAMETER.items():
-            if params.get(name, _MISSING) is not _MISSING:
+            if params.get(name, REQUIRED) is not REQUIRED:
                 params[name] = enum("none" if params[name] is None else params[name])
         return Signature(api, {**params, "name": None})
 
     def bind(self, args: tuple, kw: dict[str, Any]) -> list[Any]:
         """Return the arguments in the order of the parameters, or raise NKI-N01."""
+        values = super().bind(args, kw)
+        if values is None:
+            raise self.does_not_fit(args, kw)
         given = len(args)
-        if given > self.by_place:
-            raise self.wrong(
-                f"{self.api} takes at most {len(self.names)} arguments"
-                + (f", {self.by_place} of them by place" if self.by_place < len(self.names) else "")
-                + f", got {given}"
-            )
-        values = [*args, *self.defaults[given:]]
-        for k, v in kw.items():
-            i = self.places.get(k, -1)
-            if i < 0:
-                raise self.unknown(k)
-            if i < given:
-                raise self.wrong(
-                    f"{self.api} got {k} twice: by its place and by its name",
-                    keywords.tuple_meant(args),
-                )
-            values[i] = v
-        for i, v in enumerate(values):
-            if v is _MISSING:
-                self.destination(values[0])
-                first = (
-                    f"the destination comes first: {self.api}(dst=..., "
-                    f"{''.join(self.names[1:2])}=..., ...)" * (self.names[0] == "dst" not in kw)
-                )
-                if i and (i, self.names[i]) in self.operators:  # the tiles before it are all given
-                    first = f"an operator is a function that is not called: {self.names[i]}=nl.add"
-                raise self.wrong(
-                    f"{self.api} was not given {self.names[i]}",
-                    first or keywords.left_out(self.api, self.names[i], args),
-                )
         for i, name in self.operators:
             if isinstance(values[i], str) and (i < given or name in kw):
                 raise self.wrong(
@@ -126,14 +96,43 @@ class Signature:
                 values[i] = self.member(self.names[i], values[i], enum)
         return values
 
+    def does_not_fit(self, args: tuple, kw: dict[str, Any]) -> NkiError:
+        """Return the error for a call with too many arguments, too few, or others."""
+        given = len(args)
+        if given > self.by_place:
+            return self.wrong(
+                f"{self.api} takes at most {len(self.names)} arguments"
+                + (f", {self.by_place} of them by place" if self.by_place < len(self.names) else "")
+                + f", got {given}"
+            )
+        for name in kw:
+            if name not in self.places:
+                return self.unknown(name)
+            if self.places[name] < given:
+                return self.wrong(
+                    f"{self.api} got {name} twice: by its place and by its name",
+                    keywords.tuple_meant(args),
+                )
+        self.destination(args[0] if args else kw.get(self.names[0]))
+        left_out = next(
+            n
+            for n, default in zip(self.names[given:], self.defaults[given:])
+            if default is REQUIRED and n not in kw
+        )
+        first = (
+            f"the destination comes first: {self.api}(dst=..., "
+            f"{''.join(self.names[1:2])}=..., ...)" * (self.names[0] == "dst" not in kw)
+        )
+        if self.places[left_out] and left_out in ops.ARGUMENTS:  # tiles before it are all given
+            first = f"an operator is a function that is not called: {left_out}=nl.add"
+        return self.wrong(
+            f"{self.api} was not given {left_out}",
+            first or keywords.left_out(self.api, left_out, args),
+        )
+
     def destination(self, x: Any) -> None:
         """Raise if what stands where dst does is no tensor: an argument order of another time."""
-        if (
-            self.names[0] not in _FIRST
-            or isinstance(x, (NkiTensor, Tensor, Indirect))
-            or x is None
-            or x is _MISSING
-        ):
+        if self.names[0] not in _FIRST or isinstance(x, (NkiTensor, Tensor, Indirect)) or x is None:
             return
         what = (
             "an operator"
@@ -226,7 +225,7 @@ class Signature:
                     if isinstance(d, Enum) or n.endswith("op") and isinstance(d, str)
                     else d,
                 )
-                for i, (n, d) in enumerate(self.params.items())
+                for i, (n, d) in enumerate(zip(self.names, self.defaults))
             ]
         )
 

@@ -16,36 +16,9 @@ from ...isa.operands import is_scalar
 from ...machine import source_text
 from ...machine.interface import Machine
 from ...machine.tensor import Tensor
+from .names import NAMES
 from .verdict import BUILT, DOCUMENTED, ONCE, READ, UNSURE, Verdict, before, never
 
-#: functions of two tiles, or of a tile and a number
-BINARY = (
-    "add",
-    "subtract",
-    "multiply",
-    "divide",
-    "power",
-    "maximum",
-    "minimum",
-    "mod",
-    "fmod",
-    "bitwise_and",
-    "bitwise_or",
-    "bitwise_xor",
-    "left_shift",
-    "right_shift",
-    "equal",
-    "not_equal",
-    "greater",
-    "greater_equal",
-    "less",
-    "less_equal",
-    "logical_and",
-    "logical_or",
-    "logical_xor",
-    "abs_max",
-    "abs_min",
-)
 _OPERATORS = ("op", "op0", "op1", "reduce_op", "cmp_op", "comp_op0", "comp_op1")
 #: operands that have as many elements, by instruction
 _PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
@@ -383,7 +356,7 @@ ROWS: tuple[Verdict, ...] = (
         "error",
         "Instructions of two tiles do not broadcast",
         _unlike,
-        frozenset(f"nl.{name}" for name in BINARY),
+        frozenset(f"nl.{name}" for name in ops.elementwise(NAMES["nl"])[1]),
         "Functions of two tiles take tiles of the same shape: no dim of size 1 repeats, "
         "neither a column nor a row.",
         "nisa.tensor_scalar(dst, data, op0=nl.add, operand0=column), or the view "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...chip import dtypes
+from ...chip import dtypes, ops
 from ...chip.memory import PSUM
 from ...errors import fail
 from ...isa import dve, lower, rng
@@ -12,7 +12,7 @@ from ...isa.operands import is_scalar
 from ...machine.interface import Machine
 from ...machine.tensor import Tensor
 from .call import public
-from .forms import BINARY
+from .names import NAMES
 from .views import settled
 
 FUNCTIONS: dict[str, Any] = {}
@@ -74,43 +74,10 @@ def _reduction(name: str, op: str) -> None:
     _add(plan, name, op)
 
 
-for _name in (
-    "abs",
-    "arctan",
-    "ceil",
-    "copy",
-    "cos",
-    "erf",
-    "erf_dx",
-    "exp",
-    "floor",
-    "gelu",
-    "gelu_apprx_sigmoid",
-    "gelu_apprx_sigmoid_dx",
-    "gelu_apprx_tanh",
-    "gelu_dx",
-    "invert",
-    "log",
-    "logical_not",
-    "mish",
-    "negative",
-    "reciprocal",
-    "relu",
-    "rsqrt",
-    "sigmoid",
-    "sign",
-    "silu",
-    "silu_dx",
-    "sin",
-    "softplus",
-    "sqrt",
-    "square",
-    "tan",
-    "tanh",
-    "trunc",
-):
+_of_one, _of_two = ops.elementwise(NAMES["nl"])
+for _name in _of_one:
     _unary(_name)
-for _name in BINARY:
+for _name in _of_two:
     _binary(_name)
 for _name, _op in (("sum", "add"), ("max", "maximum"), ("min", "minimum"), ("prod", "multiply")):
     _reduction(_name, _op)

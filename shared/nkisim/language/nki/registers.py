@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...chip import ops
 from ...errors import fail
 from ...indexing.index import as_int
 from ...lint import level
@@ -184,23 +185,11 @@ def _not_there(symbol: str) -> Any:
     return method
 
 
-_ARITHMETIC = (("+", "add"), ("-", "sub"), ("*", "mul"))
-_COMPARISONS = (("<", "lt"), ("<=", "le"), (">", "gt"), (">=", "ge"), ("==", "eq"), ("!=", "ne"))
-_OTHERS = (
-    ("//", "floordiv"),
-    ("%", "mod"),
-    ("/", "truediv"),
-    ("**", "pow"),
-    ("<<", "lshift"),
-    (">>", "rshift"),
-    ("&", "and"),
-    ("|", "or"),
-    ("^", "xor"),
-)
-for _symbol, _name in (*_ARITHMETIC, *_OTHERS):
+_ARITHMETIC = ("add", "sub", "mul")
+for _symbol, _name in (*(op[:2] for op in ops.ARITHMETIC), ("//", "floordiv")):
     for _prefix in ("", "r"):
         _method = f"__{_prefix}{_name}__"
-        if (_symbol, _name) in _ARITHMETIC:
+        if _name in _ARITHMETIC:
             setattr(
                 NkiScalar, _method, _arithmetic(_symbol, getattr(operator, _name), bool(_prefix))
             )
@@ -211,7 +200,7 @@ for _symbol, _name in (("~", "invert"), ("abs", "abs")):
     setattr(NkiScalar, f"__{_name}__", _not_there(_symbol))
 for _symbol, _name in (("-", "neg"), ("+", "pos"), ("~", "invert"), ("abs", "abs")):
     setattr(VirtualRegister, f"__{_name}__", no_arithmetic(_symbol))
-for _symbol, _name in _COMPARISONS:
+for _symbol, _name, *_ in ops.COMPARISONS:
     setattr(NkiScalar, f"__{_name}__", _comparison(_symbol, getattr(operator, _name)))
     if _name not in ("eq", "ne"):
         setattr(VirtualRegister, f"__{_name}__", no_arithmetic(_symbol))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from ...chip import dtypes
+from ...chip import dtypes, ops
 from ...chip.memory import HBM, SBUF
 from ...errors import NkiError, fail
 from ...indexing.index import Slice, as_int
@@ -449,18 +449,8 @@ def _no_operator(symbol: str, name: str, turned: bool = False) -> Any:
 
 
 for _symbol, _method, _name in (
-    ("+", "add", "add"),
-    ("-", "sub", "subtract"),
-    ("*", "mul", "multiply"),
-    ("/", "truediv", "divide"),
+    *(op[:3] for op in ops.ARITHMETIC),
     ("//", "floordiv", "divide"),
-    ("**", "pow", "power"),
-    ("%", "mod", "mod"),
-    ("&", "and", "bitwise_and"),
-    ("|", "or", "bitwise_or"),
-    ("^", "xor", "bitwise_xor"),
-    ("<<", "lshift", "left_shift"),
-    (">>", "rshift", "right_shift"),
     ("@", "matmul", "matmul"),
 ):
     for _prefix in ("", "r", "i"):
@@ -470,10 +460,7 @@ for _symbol, _method, _name in (
             _no_operator(_symbol + ("=" if _prefix == "i" else ""), _name, _prefix == "r"),
         )
 for _symbol, _method, _name in (
-    ("<", "lt", "less"),
-    ("<=", "le", "less_equal"),
-    (">", "gt", "greater"),
-    (">=", "ge", "greater_equal"),
+    *(op[:3] for op in ops.COMPARISONS if op.method not in ("eq", "ne")),
     ("-", "neg", "negative"),
     ("~", "invert", "invert"),
     ("abs", "abs", "abs"),
