@@ -30,13 +30,14 @@ from ..inputs import make_inputs
 from ..load import load_module
 from ..run import child
 from ..run.backends import check_cores, copies, in_another_order, one_core
+from ..run.refused import as_dict
 from ..spec import Case, MustRaise, Passes
 from .facade import Facade
 from .plan import STUCK, Graded, load_plan
 from .program import Program
 from .redraw import draws
 from .rpc_server import Overdue, Refused, Session, StudentError
-from .rules import as_dict, read_source
+from .rules import read_source
 from .sandbox import Student
 from .time_flags import ReviewNotes
 
