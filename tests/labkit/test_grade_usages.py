@@ -214,6 +214,28 @@ def test_a_file_without_the_kernel_could_not_run(tmp_path: Path, text: str) -> N
     assert said[0] == said[1] == NOT_RUN
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import no_such_module",
+        "raise ValueError('no')",
+        "assert False",
+        "assert False, 'why'",
+        "import sys; sys.exit()",
+        "raise SystemExit(3)",
+        "def f(:",
+        "x = [1, 2",
+        "raise NotImplementedError('step 1 is not written yet')",
+        "import neuronxcc.nki.language as nl\nnl.load(3)",
+    ],
+)
+def test_a_file_that_does_not_load_could_not_run(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "kernels.py"
+    path.write_text(f"\n{text}\n")
+    said = both(path)
+    assert said[0] == said[1] == NOT_RUN
+
+
 def both(path: Path) -> list[str]:
     """Return the status that the tester gives a file's transpose, and the judge's."""
     bench, case = bench_of(path.parent, path.stem)

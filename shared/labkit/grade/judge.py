@@ -184,7 +184,7 @@ class Bench:
         except NoKernel as error:
             reply = _error("request", error.text)
         except StudentError as error:
-            reply = _error("import" if loading else "kernel", self._words(error, loading))
+            reply = _error("import" if loading else "kernel", self._words(error))
             if error.kind == "NotImplementedError":
                 reply["name"] = "not_written"
         except Overdue:
@@ -200,6 +200,8 @@ class Bench:
         except Exception as error:  # of the simulator, about the kernel
             reply = child.describe(error, self.folder / f"{self.job['kernels']}.py")
             reply.setdefault("name", "")
+            if loading:
+                reply["kind"] = "import"
         finally:
             last.cancel()
             self._limit_time(0)
@@ -291,25 +293,33 @@ class Bench:
             "findings": self.refused.get(case.kernel, []) + [as_dict(f) for f in run.findings],
         }
 
-    def _words(self, error: StudentError, loading: bool) -> str:
+    def _words(self, error: StudentError) -> str:
         """Return an error of the student's own in a sentence, with its line."""
         text = "".join(c if c.isprintable() else " " for c in error.text)[:500].strip()
+        kernels = f"{self.job['kernels']}.py"
         if error.kind == "AssertionError":
-            what = f"the kernel refuses this input: {text}" if text else "an assert fails"
+            what = f"the kernel refuses this input: {text}"
+            if not text:
+                what = "an assert of the kernel fails"
         elif error.kind == "SystemExit":
-            what = "the kernel ends the program"
+            what = f"the kernel ends the program (exit {text or None})"
         elif error.kind == "NotImplementedError" and text:
             return text
         elif error.kind == "SyntaxError":
-            what = f"the file is not Python: {text}"
+            place = f"{error.where[0]}:{error.where[1]}" if error.where else kernels
+            return child.syntax_text(place, text, self._line(error.where))
         else:
             kind = error.kind if error.kind.isidentifier() else "an error"
             what = f"{kind}: {text}" if text else kind
         if error.where:
-            file, line, _ = error.where
-            source = (self.files[file].splitlines() + [""] * line)[line - 1].strip()[:200]
-            what += f"\n  where  {file}:{line}\n         {source}"
+            file, line, name = error.where
+            what += f"\n  where  {file}:{line} in {name}\n         {self._line(error.where)}"
         return what
+
+    def _line(self, where: tuple[str, int, str] | None) -> str:
+        """Return a line of the submission."""
+        file, line, _ = where or ("", 1, "")
+        return (self.files.get(file, "").splitlines() + [""] * line)[line - 1].strip()[:200]
 
 
 def _keywords(case: Case) -> dict[str, Any]:

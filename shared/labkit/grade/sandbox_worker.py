@@ -588,7 +588,7 @@ def describe(error):
             "",
         ]
     try:
-        text = str(error)[:2000]
+        text = str(error.msg if isinstance(error, SyntaxError) else error)[:2000]
     except Exception:
         text = ""
     return [

@@ -57,23 +57,29 @@ def job_of(case: Case, **more: Any) -> dict[str, Any]:
 def do(job: dict[str, Any], workdir: Path) -> dict[str, Any]:
     """Run a job and return the reply; outputs go to files in `workdir`."""
     begun = time.perf_counter()
+    path, loading = Path(job["kernels"]), True
     try:
-        reply = _run(job, workdir)
+        prepare_process(job["backend"], job.get("dialect", "beta1"))
+        module = _kernels(path)
+        loading = False
+        reply = _run(module, job, workdir)
     except BackendError as error:
         reply = {"error": {"kind": "backend", "text": str(error)}}
     except SpecError as error:
         reply = {"error": {"kind": "request", "text": str(error)}}
     except SyntaxError as error:
-        reply = {"error": {"kind": "import", "text": _syntax_text(error, Path(job["kernels"]))}}
+        place = f"{Path(error.filename).name}:{error.lineno}" if error.filename else path.name
+        text = syntax_text(place, error.msg, error.text or "")
+        reply = {"error": {"kind": "import", "text": text}}
     except (Exception, SystemExit) as error:
-        reply = {"error": describe(error, Path(job["kernels"]))}
+        reply = {"error": describe(error, path)}
+        if loading:  # no kernel of the file has begun
+            reply["error"]["kind"] = "import"
     return {"id": job["id"], "seconds": time.perf_counter() - begun, **reply}
 
 
-def _run(job: dict[str, Any], workdir: Path) -> dict[str, Any]:
+def _run(module: ModuleType, job: dict[str, Any], workdir: Path) -> dict[str, Any]:
     dialect = job.get("dialect", "beta1")
-    prepare_process(job["backend"], dialect)
-    module = _kernels(Path(job["kernels"]))
     kernel = getattr(module, job["kernel"], None)
     if not callable(kernel):
         there = [
@@ -218,10 +224,10 @@ def _where(error: BaseException, kernels: Path) -> str:
     return ""
 
 
-def _syntax_text(error: SyntaxError, kernels: Path) -> str:
-    place = f"{Path(error.filename).name}:{error.lineno}" if error.filename else kernels.name
-    line = (error.text or "").strip()
-    text = f"{place} is not Python: {error.msg}" + (f"\n         {line}" if line else "")
+def syntax_text(place: str, message: str, line: str) -> str:
+    """Return in words that a line of a file is not Python."""
+    line = line.strip()
+    text = f"{place} is not Python: {message}" + (f"\n         {line}" if line else "")
     if "null bytes" in text:  # every second byte of UTF-16
         text += "\n  try    save it as UTF-8: an editor may have written UTF-16"
     return text
