@@ -31,7 +31,7 @@ STOREYS = {
         "language",
         "migrate",
         "instruction_table",
-        "api __init__",
+        "api strictly __init__",
         "calibration",
         "cli agents notebook __main__ data",
     ),

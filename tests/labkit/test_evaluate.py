@@ -423,3 +423,9 @@ def test_what_the_compiler_refuses_in_the_source_fails_as_it_does_in_the_grader(
     else:
         assert result.status == FAILED and found["severity"] == "error"
         assert result.text == f"AWS's compiler refuses this kernel: NKI-L09 {found['text']}"
+
+
+def test_deep_source_is_read_as_the_grader_reads_it(tmp_path):
+    deep = f"SUM = {' + '.join(['1'] * 1500)}\n"
+    assert outcome(tmp_path, deep + GOOD).status == PASSED
+    assert "NKI-L09" in outcome(tmp_path, deep + WHILE).text

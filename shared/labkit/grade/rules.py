@@ -12,11 +12,10 @@ import json
 import linecache
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..run.refused import refused_in
+from ..run.refused import UNREADABLE, deeply, refused_in
 
 _ALLOWED = {
     "__future__",
@@ -63,15 +62,6 @@ _TRACES = (
 
 
 SLOWEST = 60.0  # seconds that looking at a submission's source may take
-#: of a kernel whose source is so deep or so long that it cannot be looked at
-UNREADABLE: dict[str, object] = {
-    "id": "",
-    "severity": "error",
-    "refused": True,
-    "where": None,
-    "text": "the file is nested so deeply, or so long, that what AWS's compiler refuses in it "
-    "cannot be looked for. Try: statements and expressions of a hundred parts at most",
-}
 
 
 def find_flags(file: str, text: str) -> list[dict[str, object]]:
@@ -159,9 +149,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # Python compiles expressions of thousands of terms, which are as deep: they are read as well
-    sys.setrecursionlimit(100_000)
-    threading.stack_size(256 << 20)
-    reader = threading.Thread(target=main)
-    reader.start()
-    reader.join()
+    deeply(main)

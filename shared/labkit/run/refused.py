@@ -8,12 +8,25 @@ from __future__ import annotations
 import ast
 import json
 import os
+import sys
+import threading
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 #: settings under which a student wants no more than to be told
 _LENIENT = {"NKISIM_CHECKS": ("off",), "NKI_LANGUAGE": ("off", "teach")}
+
+#: of a kernel whose source is so deep or so long that it cannot be looked at
+UNREADABLE: dict[str, object] = {
+    "id": "",
+    "severity": "error",
+    "refused": True,
+    "where": None,
+    "text": "the file is nested so deeply, or so long, that what AWS's compiler refuses in it "
+    "cannot be looked for. Try: statements and expressions of a hundred parts at most",
+}
 
 
 def refused_in(text: str, file: str, kernel: str, dialect: str) -> list[dict[str, object]]:
@@ -36,10 +49,31 @@ def in_source(kernels: Path, kernel: str, dialect: str) -> list[dict[str, Any]]:
     text = kernels.read_text(encoding="utf-8", errors="replace")
     try:
         return refused_in(text, str(kernels), kernel, dialect)
-    except (RecursionError, MemoryError):  # the grader's reader can read deeper
-        from ..grade.rules import read_source
+    except RecursionError:
+        found: list[dict[str, Any]] = []
 
-        return read_source({kernels.name: text}, kernels.name, [kernel], dialect)[1][kernel]
+        def read() -> None:
+            try:
+                found.extend(refused_in(text, str(kernels), kernel, dialect))
+            except (RecursionError, MemoryError):
+                found.append(UNREADABLE)
+
+        deeply(read)
+        return found
+
+
+def deeply(read: Callable[[], None]) -> None:
+    """Call what reads source. Python compiles expressions of thousands of terms, which are as
+    deep: they are read as well."""
+    limit, size = sys.getrecursionlimit(), threading.stack_size(256 << 20)
+    sys.setrecursionlimit(100_000)
+    try:
+        reader = threading.Thread(target=read)
+        reader.start()
+        reader.join()
+    finally:
+        sys.setrecursionlimit(limit)
+        threading.stack_size(size)
 
 
 def as_told(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
