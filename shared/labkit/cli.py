@@ -143,7 +143,8 @@ def add_language_flags(
         "--level",
         choices=("teach", "strict", "off"),
         help="how findings about the kernels are taken. teach: all are listed, notes as well, and "
-        "errors fail a case; strict: a warning fails it, too; off: none are looked for "
+        "errors, and what AWS's compiler is known to refuse, fail a case; strict: a warning fails "
+        "it, too; off: none are looked for but what the grader refuses in the source "
         "(docs/language-limits.md of trainium-labs)",
     )
     # names of before

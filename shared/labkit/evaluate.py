@@ -289,7 +289,7 @@ def _judge_shuffled(
 def _judge_findings(outcome: Outcome) -> None:
     """Fail a case with right results that the chip need not give: an error among the findings.
 
-    Graders mark as such what AWS's compiler refuses ("refused"), whatever its severity.
+    What AWS's compiler refuses is marked as such ("refused"), and is one whatever its severity was.
     """
     wrong = next((f for f in outcome.findings if f["severity"] == "error"), None)
     if wrong is not None:

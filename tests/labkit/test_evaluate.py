@@ -296,7 +296,7 @@ def k(a):
 
 def test_rows_that_are_chosen_at_run_time_may_be_the_same_ones(tmp_path):
     """No finding can say so; the case is run in another order all the same."""
-    result = outcome(tmp_path, CHOSEN.replace("VALUE", "float(i)"))
+    result = outcome(tmp_path, CHOSEN.replace("VALUE", "i"))
     assert result.status == FAILED and "choose the same" in result.text
     assert outcome(tmp_path, CHOSEN.replace("VALUE", "1.0")).status == PASSED
 
@@ -395,3 +395,37 @@ def test_specs_are_checked():
         Lab("x", "", Path(), (case(), case()))
     with pytest.raises(SpecError, match="Did you mean"):
         Lab("x", "", Path(), (case(name="tiled_128"),)).case("tiled_182")
+
+
+WHILE = """
+@nki.jit
+def k(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    n = 0
+    while n < 1:
+        n += 1
+    nl.store(out, value=nl.load(a))  # nkisim: ignore[NKI-L09] the grader does not heed it
+    return out
+"""
+
+
+@pytest.mark.parametrize("level", ["", "teach", "strict", "off"])
+def test_what_the_compiler_refuses_in_the_source_fails_as_it_does_in_the_grader(
+    tmp_path, monkeypatch, level
+):
+    monkeypatch.setenv("NKISIM_CHECKS", level)
+    result = outcome(tmp_path, WHILE)
+    (found,) = [f for f in result.findings if f["id"] == "NKI-L09"]
+    assert "kernels.py:11" in found["where"] and "static_range" in found["text"]
+    if level == "off":
+        assert result.status == PASSED and found["severity"] == "warning"
+        assert found["text"].endswith("(the grader refuses this)")
+    else:
+        assert result.status == FAILED and found["severity"] == "error"
+        assert result.text == f"AWS's compiler refuses this kernel: NKI-L09 {found['text']}"
+
+
+def test_deep_source_is_read_as_the_grader_reads_it(tmp_path):
+    deep = f"SUM = {' + '.join(['1'] * 1500)}\n"
+    assert outcome(tmp_path, deep + GOOD).status == PASSED
+    assert "NKI-L09" in outcome(tmp_path, deep + WHILE).text

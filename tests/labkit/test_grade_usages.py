@@ -133,6 +133,25 @@ RIGHT = {
         print(count, listed, first, other)
         """,
     ),
+    "loops of import nki are ranges": (
+        "kernels_nki",
+        "",
+        """
+        r = nl.affine_range(1, 7, 2)
+        assert isinstance(r, range) and isinstance(nl.sequential_range(2), range)
+        print(r, len(r), r.start, r.stop, r.step, list(r))
+        """,
+    ),
+    "loops of neuronxcc.nki are no ranges": (
+        "kernels",
+        "",
+        "assert not isinstance(nl.affine_range(2), range)",
+    ),
+    "where the elements of a tile lie": (
+        "kernels",
+        "",
+        "print(t.strides, t.offset, t[0:3, 1:5].strides, t[0:3, 1:5].offset)",
+    ),
     "modules below the language": (
         "kernels_nki",
         """
@@ -210,6 +229,67 @@ def test_a_result_may_be_a_list(tmp_path: Path, result: str) -> None:
 def test_a_file_without_the_kernel_could_not_run(tmp_path: Path, text: str) -> None:
     path = tmp_path / "kernels.py"
     path.write_text(text)
+    said = both(path)
+    assert said[0] == said[1] == NOT_RUN
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import no_such_module",
+        "raise ValueError('no')",
+        "assert False",
+        "assert False, 'why'",
+        "import sys; sys.exit()",
+        "raise SystemExit(3)",
+        "def f(:",
+        "x = [1, 2",
+        "raise NotImplementedError('step 1 is not written yet')",
+        "import neuronxcc.nki.language as nl\nnl.load(3)",
+    ],
+)
+def test_a_file_that_does_not_load_could_not_run(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "kernels.py"
+    path.write_text(f"\n{text}\n")
+    said = both(path)
+    assert said[0] == said[1] == NOT_RUN
+
+
+#: what is launched by the kernel's name, after the head: a lab names it
+LAUNCHED = {
+    "a function that calls a kernel": """
+inner = nki.jit(turned)
+
+def matrix_transpose(matrix):
+    return inner(matrix)
+""",
+    "a plain function": "\ndef matrix_transpose(matrix):\n    return turned(matrix)\n",
+    "a partial": "\nmatrix_transpose = nki.jit(functools.partial(turned, more=lambda t: None))\n",
+    "a method": """
+class Kernels:
+    def turned(self, matrix):
+        return turned(matrix)
+
+matrix_transpose = nki.jit(Kernels().turned)
+""",
+}
+OBJECT = "\nclass Turned:\n    def __call__(self, x):\n        return turned(x)\n\n"
+
+
+@pytest.mark.parametrize("file", HEADS)
+@pytest.mark.parametrize("what", LAUNCHED)
+def test_what_may_be_launched(tmp_path: Path, file: str, what: str) -> None:
+    path = tmp_path / f"{file}.py"
+    path.write_text(HEADS[file] + LAUNCHED[what])
+    said = both(path)
+    assert said[0] == said[1] == "passed"
+
+
+@pytest.mark.parametrize("file", HEADS)
+@pytest.mark.parametrize("made", ["Turned()", "nki.jit(Turned())"])
+def test_an_object_is_no_kernel(tmp_path: Path, file: str, made: str) -> None:
+    path = tmp_path / f"{file}.py"
+    path.write_text(f"{HEADS[file]}{OBJECT}matrix_transpose = {made}\n")
     said = both(path)
     assert said[0] == said[1] == NOT_RUN
 

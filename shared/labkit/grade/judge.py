@@ -30,13 +30,14 @@ from ..inputs import make_inputs
 from ..load import load_module
 from ..run import child
 from ..run.backends import check_cores, copies, in_another_order, one_core
+from ..run.refused import as_dict
 from ..spec import Case, MustRaise, Passes
 from .facade import Facade
 from .plan import STUCK, Graded, load_plan
 from .program import Program
 from .redraw import draws
 from .rpc_server import Overdue, Refused, Session, StudentError
-from .rules import as_dict, read_source
+from .rules import read_source
 from .sandbox import Student
 from .time_flags import ReviewNotes
 
@@ -183,7 +184,7 @@ class Bench:
         except NoKernel as error:
             reply = _error("request", error.text)
         except StudentError as error:
-            reply = _error("import" if loading else "kernel", self._words(error, loading))
+            reply = _error("import" if loading else "kernel", self._words(error))
             if error.kind == "NotImplementedError":
                 reply["name"] = "not_written"
         except Overdue:
@@ -199,6 +200,8 @@ class Bench:
         except Exception as error:  # of the simulator, about the kernel
             reply = child.describe(error, self.folder / f"{self.job['kernels']}.py")
             reply.setdefault("name", "")
+            if loading:
+                reply["kind"] = "import"
         finally:
             last.cancel()
             self._limit_time(0)
@@ -290,25 +293,33 @@ class Bench:
             "findings": self.refused.get(case.kernel, []) + [as_dict(f) for f in run.findings],
         }
 
-    def _words(self, error: StudentError, loading: bool) -> str:
+    def _words(self, error: StudentError) -> str:
         """Return an error of the student's own in a sentence, with its line."""
         text = "".join(c if c.isprintable() else " " for c in error.text)[:500].strip()
+        kernels = f"{self.job['kernels']}.py"
         if error.kind == "AssertionError":
-            what = f"the kernel refuses this input: {text}" if text else "an assert fails"
+            what = f"the kernel refuses this input: {text}"
+            if not text:
+                what = "an assert of the kernel fails"
         elif error.kind == "SystemExit":
-            what = "the kernel ends the program"
+            what = f"the kernel ends the program (exit {text or None})"
         elif error.kind == "NotImplementedError" and text:
             return text
         elif error.kind == "SyntaxError":
-            what = f"the file is not Python: {text}"
+            place = f"{error.where[0]}:{error.where[1]}" if error.where else kernels
+            return child.syntax_text(place, text, self._line(error.where))
         else:
             kind = error.kind if error.kind.isidentifier() else "an error"
             what = f"{kind}: {text}" if text else kind
         if error.where:
-            file, line, _ = error.where
-            source = (self.files[file].splitlines() + [""] * line)[line - 1].strip()[:200]
-            what += f"\n  where  {file}:{line}\n         {source}"
+            file, line, name = error.where
+            what += f"\n  where  {file}:{line} in {name}\n         {self._line(error.where)}"
         return what
+
+    def _line(self, where: tuple[str, int, str] | None) -> str:
+        """Return a line of the submission."""
+        file, line, _ = where or ("", 1, "")
+        return (self.files.get(file, "").splitlines() + [""] * line)[line - 1].strip()[:200]
 
 
 def _keywords(case: Case) -> dict[str, Any]:

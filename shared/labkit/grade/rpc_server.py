@@ -35,7 +35,7 @@ DEEPEST = 24  # of a nested value, and of kernels that call kernels
 LONGEST = 200_000  # items of a collection
 MOST_LINES = 100_000  # of a student's file, and characters of a name
 #: attributes that NKI has, by the kind of thing; nothing else of what the judge holds can be asked
-_TENSOR = frozenset(("shape", "dtype", "ndim", "itemsize", "size"))
+_TENSOR = frozenset(("shape", "dtype", "ndim", "itemsize", "size", "strides", "offset"))
 _GRID = frozenset(
     (
         "shape",
@@ -53,8 +53,9 @@ _ATTRIBUTES = {
     "Tensor": _TENSOR,
     "BlockTensor": _TENSOR,
     "Indirect": frozenset(("shape", "dtype")),
-    "NkiTensor": _TENSOR | {"buffer", "name", "strides", "offset", "data", "base_tensor"},
+    "NkiTensor": _TENSOR | {"buffer", "name", "data", "base_tensor"},
     "NkiInstruction": frozenset(("name",)),
+    "range": frozenset(("start", "stop", "step")),
     "NkiTileGrid": _GRID,
     "NkiBlockGrid": _GRID | {"block_shape"},
     "Index": frozenset(("shape", "ndim")),

@@ -12,10 +12,10 @@ import json
 import linecache
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
+
+from ..run.refused import UNREADABLE, deeply, refused_in
 
 _ALLOWED = {
     "__future__",
@@ -62,15 +62,6 @@ _TRACES = (
 
 
 SLOWEST = 60.0  # seconds that looking at a submission's source may take
-#: of a kernel whose source is so deep or so long that it cannot be looked at
-UNREADABLE: dict[str, object] = {
-    "id": "",
-    "severity": "error",
-    "refused": True,
-    "where": None,
-    "text": "the file is nested so deeply, or so long, that what AWS's compiler refuses in it "
-    "cannot be looked for. Try: statements and expressions of a hundred parts at most",
-}
 
 
 def find_flags(file: str, text: str) -> list[dict[str, object]]:
@@ -142,83 +133,12 @@ def _refused(job: Mapping[str, Any]) -> dict[str, list[dict[str, object]]]:
     found: dict[str, list[dict[str, object]]] = {}
     for name in job["names"]:
         try:
-            findings = [
-                as_dict(f)
-                for function in functions_behind(text, name)
-                for f in nkisim.refusals(text, job["kernels"], function, job["dialect"])
-            ]
-            found[name] = list({json.dumps(f): f for f in findings}.values())
+            found[name] = refused_in(text, job["kernels"], name, job["dialect"])
         except (SyntaxError, ValueError):
             break  # the kernels do not run either
         except (RecursionError, MemoryError):
             found[name] = [UNREADABLE]
     return found
-
-
-def functions_behind(text: str, kernel: str) -> list[str]:
-    """Return the names of the functions that a kernel's name may stand for in a file.
-
-    That is the function of this name, and those that are named in what is assigned to it, in what
-    decorates it and in what that returns: `kernel = nki.jit(other)`.
-    """
-    values, returned = _comes_from(text)
-    seen: dict[str, None] = {}
-    todo = [kernel]
-    while todo:
-        name = todo.pop()
-        if name not in seen:
-            seen[name] = None  # one that makes the kernel returns it
-            made = (*values.get(name, ()), *(returned.get(name, ()) if name != kernel else ()))
-            todo += [
-                n.id if isinstance(n, ast.Name) else n.attr
-                for value in made
-                for n in ast.walk(value)
-                if isinstance(n, (ast.Name, ast.Attribute))
-            ]
-    return list(seen)
-
-
-@lru_cache(maxsize=1)
-def _comes_from(text: str) -> tuple[dict[str, list[ast.AST]], dict[str, list[ast.AST]]]:
-    """Return by name what it may come from in a file, and what the functions of a name return."""
-    values: dict[str, list[ast.AST]] = {}
-    returned: dict[str, list[ast.AST]] = {}
-    for node in ast.walk(ast.parse(text.removeprefix("\ufeff"))):
-        targets, made = _bound(node)
-        for target in targets:
-            for part in ast.walk(target):
-                if isinstance(part, ast.Name):
-                    values.setdefault(part.id, []).extend(made)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            values.setdefault(node.name, []).extend(node.decorator_list)
-            returned.setdefault(node.name, []).extend(
-                n.value for n in ast.walk(node) if isinstance(n, ast.Return) and n.value
-            )
-    return values, returned
-
-
-def _bound(node: ast.AST) -> tuple[list[ast.AST], list[ast.AST]]:
-    """Return the targets that a statement or expression binds, and the value that they get."""
-    if isinstance(node, ast.Assign):
-        return list(node.targets), [node.value]
-    if isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
-        return [node.target], [node.value] if node.value is not None else []
-    if isinstance(node, (ast.For, ast.comprehension)):
-        return [node.target], [node.iter]
-    if isinstance(node, ast.withitem) and node.optional_vars is not None:
-        return [node.optional_vars], [node.context_expr]
-    return [], []
-
-
-def as_dict(finding: Any) -> dict[str, object]:
-    """Return a finding for a verdict: what the compiler is known to refuse is an error."""
-    return {
-        "id": finding.id,
-        "severity": "error" if finding.refused else finding.severity,
-        "text": finding.text,
-        "where": str(finding.where) if finding.where else None,
-        "refused": finding.refused,
-    }
 
 
 def main() -> None:
@@ -229,9 +149,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # Python compiles expressions of thousands of terms, which are as deep: they are read as well
-    sys.setrecursionlimit(100_000)
-    threading.stack_size(256 << 20)
-    reader = threading.Thread(target=main)
-    reader.start()
-    reader.join()
+    deeply(main)

@@ -282,7 +282,8 @@ class Handle:
 def kind_of(name):
     """Return the class of handles of a kind, which has the name of the simulator's."""
     if name not in State.kinds:
-        State.kinds[name] = type(name, (Handle,), {"__slots__": ()})
+        more = {"__class__": property(lambda self: range)} if name == "range" else {}
+        State.kinds[name] = type(name, (Handle,), {"__slots__": (), **more})
     return State.kinds[name]
 
 
@@ -588,7 +589,7 @@ def describe(error):
             "",
         ]
     try:
-        text = str(error)[:2000]
+        text = str(error.msg if isinstance(error, SyntaxError) else error)[:2000]
     except Exception:
         text = ""
     return [
@@ -614,6 +615,8 @@ def kernel_of(module, name, constants=()):
         if not hasattr(module, constant):
             raise NameError(f"{module.__name__}.py has no constant named {constant}")
     func = found.func if isinstance(found, Kernel) else found
+    if not hasattr(func.func if isinstance(func, functools.partial) else func, "__name__"):
+        raise TypeError(f"{module.__name__}.py has an object as {name}; a kernel is a function")
     options = list(getattr(found, "nki_options", ()))
     grid, schedule = getattr(found, "grid", None), getattr(found, "schedule", None)
     return func, [options, grid, schedule, written_to(func)]

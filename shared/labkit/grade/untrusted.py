@@ -24,10 +24,10 @@ from typing import Any
 import nkisim
 
 from ..dialect import PACKAGE
+from ..run.refused import functions_behind
 from .facade import Facade
 from .judge import configured, function_of
 from .rpc_server import Overdue, Refused, Session, StudentError
-from .rules import functions_behind
 from .sandbox import Student, choose
 
 #: what the candidate's file is called where it runs

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..dialect import PACKAGE
+from .refused import as_dict
 
 BACKENDS = ("sim", "sdk-sim", "hw")
 #: What NKI_BACKEND must be in the process that runs a backend.
@@ -203,16 +204,7 @@ def _simulate(
         except OSError as error:
             why = f"cannot write {error.filename or profile}: {error.strerror or error}"
             raise BackendError(f"{why}; --profile names another place") from None
-    findings = [
-        {
-            "id": f.id,
-            "severity": f.severity,
-            "text": f.text,
-            "where": str(f.where) if f.where else None,
-            "try": f.suggestion(),
-        }
-        for f in run.findings
-    ]
+    findings = [as_dict(f) for f in run.findings]
     again = in_another_order(
         run, lambda: nkisim.run(kernel, *args, target=target, **kwargs).outputs
     )
