@@ -24,13 +24,17 @@ NEWEST = VERSIONS[-1]
 BOTH, TRACED = "0.6", "0.7"
 
 REFUSED = "refused"  # documents say that the compiler takes it for an error
+DOUBTFUL = "doubtful"  # no document allows it, and none says that it is refused
 UNLISTED = "unlisted"  # refused by a compiler that is open, and by later documents not listed
 DEPRECATED = "deprecated"  # still works; a release to come drops it
 DIFFERS = "differs"  # runs, and can mean something else than in Python
 ACCEPTED = "accepted"
 
 #: verdict -> how a finding of it is graded; "strict" makes errors of the warnings
-SEVERITY = {REFUSED: "warning", UNLISTED: "note", DEPRECATED: "note", DIFFERS: "note"}
+SEVERITY = {
+    **dict.fromkeys((REFUSED, DOUBTFUL), "warning"),
+    **dict.fromkeys((UNLISTED, DEPRECATED, DIFFERS), "note"),
+}
 
 
 @dataclass(frozen=True)
@@ -635,7 +639,7 @@ _ROWS: tuple[Construct, ...] = (
         "NKI-L08",
         BETA1,
         "Loop indices are symbols to builtins",
-        ((BETA1, REFUSED),),
+        ((BETA1, DOUBTFUL),),
         "in affine_range and sequential_range the index is a symbol when the SDK traces the "
         "body, and min, max, abs, int, range and their like want a number. The simulator runs "
         "them in every iteration",

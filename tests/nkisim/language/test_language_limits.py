@@ -393,6 +393,7 @@ def test_findings_are_there_with_the_line_before_anything_runs():
     run = nkisim.run(with_min, X)
     (said,) = run.findings
     assert (said.id, said.severity) == ("NKI-L08", "warning")
+    assert not said.refused, "public solutions of courses have it, and no document refuses it"
     assert said.where.text.endswith("# a symbol") and said.where.function == "with_min"
     assert run.outputs.shape == (4, 128, 16)
 
