@@ -38,14 +38,14 @@ TAKES = {
     "progress": {"--target", "--json"},
     "submit": {"--dialect", "--results", "--json"},
     "update": {"--json"},
-    "remote": {"--results", "--host"},
+    "remote": {"--results", "--host", "--json"},
     "history": {"--target", "--results", "--json"},
     "verify_sim": {"--target", "--host", "--json"},
-    "starter": {"--course", "--dialect", "--lab"},
+    "starter": {"--course", "--dialect", "--lab", "--json"},
     "grade": {"--dialect", "--host", "--lab", "--json"},  # a host of repositories
-    "gradescope": {"--dialect", "--lab"},
-    "autograde": {"--lab"},
-    "leaderboard": {"--dialect", "--lab"},  # of `live`
+    "gradescope": {"--dialect", "--lab", "--json"},
+    "autograde": {"--lab", "--json"},
+    "leaderboard": {"--dialect", "--lab", "--json"},  # of `live`
     **dict.fromkeys(("neuron", "completion", *NKISIMS), set()),
 }
 

@@ -76,6 +76,10 @@ def test_the_variable_decides_as_the_flag_does(monkeypatch):
         ("verify_sim", 2, set()),
         ("grade nowhere --lab vecadd --out out --sandbox none", 2, set()),
         ("grade", 2, set()),
+        ("remote list", 2, set()),
+        ("gradescope --lab nothing", 2, set()),
+        ("autograde nowhere --lab vecadd", 2, set()),
+        ("leaderboard key nowhere/key", 2, set()),
     ],
 )
 def test_commands_answer_in_json(words, code, keys, tmp_path, monkeypatch, capsys):

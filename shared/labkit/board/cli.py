@@ -12,7 +12,7 @@ from pathlib import Path
 from ..dialect import DIALECTS
 from ..grade.report import write
 from ..grade.run import write_json
-from ..show import terminal
+from ..show import add_json, terminal
 from ..spec import SpecError
 from .entries import (
     KINDS,
@@ -90,6 +90,8 @@ def leaderboard_parser() -> argparse.ArgumentParser:
         metavar="S",
         help="between two submissions of a student (default: %(default)s)",
     )
+    for one in (key, signing, page):
+        add_json(one)
     return parser
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from ..cli import positive
 from ..dialect import DIALECTS, dialect_of
+from ..show import add_json, answer
 from ..spec import SpecError, hbm_bytes
 from . import memory, sandbox, submissions
 from .plan import digest, load_plan
@@ -242,6 +243,7 @@ def autograde_parser() -> argparse.ArgumentParser:
     parser.add_argument("--lab", required=True)
     parser.add_argument("--kernels", default="kernels")
     parser.add_argument("--minutes", type=positive, default=MINUTES)
+    add_json(parser)
     return parser
 
 
@@ -290,6 +292,7 @@ def autograde(argv: Sequence[str] | None = None) -> int:
     if wrong:
         raise SpecError(f"results.json would not be as Gradescope wants it: {wrong[0]}")
     write_json(root / "results" / "results.json", document)
+    answer["results"] = str(root / "results" / "results.json")
     return 0
 
 
@@ -332,6 +335,7 @@ def gradescope_parser() -> argparse.ArgumentParser:
         help="the assignment's time limit on Gradescope (default: %(default)s); a "
         "submission is stopped before it",
     )
+    add_json(parser)
     return parser
 
 
@@ -359,6 +363,7 @@ def gradescope(argv: Sequence[str] | None = None) -> int:
     fd = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(fd, "wb") as file:
         file.write(data)
+    answer["archive"] = str(out)
     print(
         f"{out}: upload it as the autograder of {args.lab}. It holds hidden cases and a secret: "
         f"keep it as you keep an exam. Set its time limit to {args.minutes} minutes or more: "

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ..show import add_json, answer
 from . import hosts
 from .client import ENDS, Run, to_terminal
 from .flags import add_host_flags
@@ -31,6 +32,7 @@ def remote_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--stop", action="store_true", help="clean: end what still runs, too")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
+    add_json(parser)
     add_host_flags(parser)
     return parser
 
@@ -53,13 +55,16 @@ def remote(argv: Sequence[str] | None = None) -> int:
     for host in found:
         run = Run(host, tree, say, to_terminal)
         try:
-            answer = run.state()
+            state = run.state()
         except RemoteError as error:
             err.print(f"[red]{escape(str(error))}[/]", soft_wrap=True)
             code = 2
             continue
         links.append(run)
-        there += [(run, job) for job in answer["jobs"]]
+        there += [(run, job) for job in state["jobs"]]
+    answer["runs"] = [
+        {"host": run.host.name, "run": job["id"], "state": job["state"]} for run, job in there
+    ]
     if args.what == "list":
         Console().print(listing(there, tree))
         return code

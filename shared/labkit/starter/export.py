@@ -25,6 +25,7 @@ import nkisim
 from ..dialect import KERNELS, MANIFEST
 from ..load import discover, load_lab
 from ..mistakes import FILE as MISTAKES
+from ..show import add_json, answer
 from ..spec import FILES, SpecError
 from .handouts import render
 from .leaks import Leak, Secrets, find_leaks, secrets_of
@@ -373,6 +374,7 @@ def starter_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="leave out the simulator's wheel: students install it from an index",
     )
+    add_json(parser)
     return parser
 
 
@@ -402,6 +404,7 @@ def starter(argv: Sequence[str] | None = None) -> int:
             raise SpecError(f"nothing was exported: {error}") from None
     if not args.no_git:
         commit(args.out)
+    answer.update(folder=str(args.out), leaks=[str(leak) for leak in made.leaks])
     for leak in made.leaks:
         print(f"LEAK {leak}", file=sys.stderr)
     if made.leaks:
