@@ -323,7 +323,7 @@ DIFFERENCES: list[tuple[str, str, str]] = []
 _PLAIN = (np.ndarray, np.generic, bool, int, float, str, type(None))
 
 
-def _launch(kernel: Any, args: Any, kwargs: Any, target: Any, *more: Any) -> Any:
+def _launch(m: Any, kernel: Any, args: Any, kwargs: Any) -> Any:
     inside = _state["busy"] or not _state["test"] or _state["launches"] >= MOST
     given = (*args, *kwargs.values())
     # labs have no kernels that return nothing, and none on several cores
@@ -331,15 +331,15 @@ def _launch(kernel: Any, args: Any, kwargs: Any, target: Any, *more: Any) -> Any
     others |= SHUFFLE in os.environ  # what is found then depends on the order
     if inside or others or not all(isinstance(v, _PLAIN) for v in given):
         _state["skipped"] += not inside
-        return _original(kernel, args, kwargs, target, *more)
+        return _original(m, kernel, args, kwargs)
     kept = copy.deepcopy((args, kwargs))
     _state["launches"] += 1
     try:
-        return _original(kernel, args, kwargs, target, *more)
+        return _original(m, kernel, args, kwargs)
     finally:
         _state["busy"] = True
         try:
-            found = difference(kernel, *kept, kernel.chosen(target)[0])
+            found = difference(kernel, *kept, m.hw.name)
         except Exception as error:
             found = f"the comparison fails: {type(error).__name__}: {error}"
         finally:

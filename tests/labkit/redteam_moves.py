@@ -592,8 +592,15 @@ _PAIRS: dict[str, dict[str, Attack]] = {
         "copy",
         "copy the input while the kernel is built, as a constant",
         "nl.store(out, nl.load(nl.shared_constant(np.array([[v for v in r] for r in x]))))",
-        "nisa.dma_copy(dst=out, src=load(nl.shared_constant(np.asarray(x))))",
+        "",
         "NKI-I08",
+    ),
+    "read_an_array": _pair(
+        "copy",
+        "make an array of the input while the kernel is built, as a constant",
+        "",
+        "nisa.dma_copy(dst=out, src=load(nl.shared_constant(np.asarray(x))))",
+        "NKI-K14",
     ),
     "values_by_registers": _pair(
         "copy",
