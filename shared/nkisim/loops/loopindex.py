@@ -158,7 +158,10 @@ def _by_value(f: Callable) -> Callable:
 
 
 def _compared(f: Callable) -> Callable:
-    """Return the method of a comparison: with an integer nobody has looked yet."""
+    """Return the method of a comparison.
+
+    A comparison with an integer does not look at the value until its result is used.
+    """
 
     def method(self: LoopIndex, other: Any) -> Any:
         n = _integer(other)

@@ -299,7 +299,7 @@ class _Run:
         self.issue[i] = self.start[i] = engine.charge(spec, at)
 
     def _tell(self, i: int, done: float) -> None:
-        """Tell those who wait for an instruction when it is done, and give back its banks."""
+        """Note when an instruction is done, free its banks, and wake the instructions that wait."""
         when, missing, place = self.when, self.missing, self.place
         self.seen[i] = done
         tile = self.tile_of[i]  # of the instruction in PSUM, -1 if none
