@@ -119,14 +119,14 @@ def evaluate(
                 limit_us=case.threshold_us.get(target),
                 one_core=True,
             )
-            job = worker.send(request)
+            coming = worker.submit(request, time_limit or case.limit_s(backend))
             # The reference is computed while the child runs the kernel, once that is known to be
             # written: a stub needs none, and for large cases that saves a minute.
             expected: tuple[Any, ...] = ()
             judged = not isinstance(case.expect, MustRaise)
             if ahead := judged and written.get(case.kernel, False):
                 expected = references.of(case)
-            reply = worker.receive(job, time_limit or case.limit_s(backend))
+            reply = coming.result()
             stub = reply.get("error", {}).get("name") == "not_written"
             written[case.kernel] = written.get(case.kernel, True) and not stub
             if judged and not ahead and not stub:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import signal
@@ -92,42 +91,16 @@ def test_no_kernel_outlives_its_tester(lab, end):
         tester.wait()
 
 
-def test_a_kernel_ends_when_no_one_holds_the_other_end_of_the_pipe(lab):
-    """What works on every platform: here the parent lives on, and only the pipe is closed."""
-    job = job_of(
-        Case("c", "k", "same", (Tensor((4, 4)),)),
-        kernels=str(lab / "kernels.py"),
-        backend="sim",
-        target="trn1",
-        seed=1,
-        id=0,
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-m", "labkit.run.child", str(lab)],
-        stdin=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": SHARED},
-    )
-    try:
-        process.stdin.write((json.dumps(job) + "\n").encode())
-        process.stdin.flush()
-        until((lab / "pid").exists)
-        process.stdin.close()
-        assert process.wait(timeout=60) == 1
-    finally:
-        process.kill()
-        process.wait()
-
-
 def test_a_worker_that_has_done_its_work_ends_well(lab):
     (lab / "kernels.py").write_text("def k(a):\n    1 / 0\n")
     case = Case("c", "k", "same", (Tensor((4, 4)),))
     with Worker("sim") as worker:
-        job = worker.send(
-            job_of(case, kernels=str(lab / "kernels.py"), backend="sim", target="trn1", seed=1)
-        )
-        assert "ZeroDivisionError" in worker.receive(job, 60)["error"]["text"]
-        process = worker._process
-    assert process.returncode == 0
+        job = job_of(case, kernels=str(lab / "kernels.py"), backend="sim", target="trn1", seed=1)
+        assert "ZeroDivisionError" in worker.submit(job, 60).result()["error"]["text"]
+        (of_jobs,) = worker._workers._all
+        of_jobs.pipe.send(None)  # what `close` sends, which then forgets the process
+        of_jobs.process.join()
+        assert of_jobs.process.exitcode == 0
 
 
 @pytest.mark.full

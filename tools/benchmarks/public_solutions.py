@@ -24,7 +24,7 @@ import nkisim
 from labkit.inputs import dtype_of
 from labkit.load import load_module
 from nkisim.simulation.launch import Kernel
-from nkisim.tuning.workers import Workers
+from nkisim.workers import Workers
 
 LABS = ("vecadd", "conv2d", "ffnn")
 #: kernels that students write

@@ -189,21 +189,17 @@ class Runners:
     def run(self, backend: str, lab: Lab, case: Case, target: str) -> dict[str, Any]:
         """Run a case on a backend and return the child's reply."""
         worker = self.workers.setdefault(backend, Worker(backend))
-        return worker.receive(
-            worker.send(
-                job_of(
-                    case,
-                    kernels=str(lab.kernels),
-                    backend=backend,
-                    target=target,
-                    seed=lab.seed,
-                    dialect=lab.dialect,
-                    measure=True,
-                    profile="",
-                )
-            ),
-            case.limit_s(backend),
+        job = job_of(
+            case,
+            kernels=str(lab.kernels),
+            backend=backend,
+            target=target,
+            seed=lab.seed,
+            dialect=lab.dialect,
+            measure=True,
+            profile="",
         )
+        return worker.submit(job, case.limit_s(backend)).result()
 
     def close(self) -> None:
         """End the processes."""

@@ -1,7 +1,6 @@
-"""The process that student code runs in: `python -m labkit.run.child WORKDIR`.
+"""What answers jobs in the process that student code runs in (nkisim.workers).
 
-Jobs arrive as JSON lines on stdin. Each is answered by WORKDIR/reply-ID.json (renamed into place
-when complete) and .npy files: what a kernel prints cannot be taken for an answer, and nothing
+Answers are JSON and .npy files: what a kernel prints cannot be taken for an answer, and nothing
 that the parent reads can run code. The verdict is the parent's.
 """
 
@@ -11,13 +10,10 @@ import difflib
 import json
 import linecache
 import os
-import queue
-import signal
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import astuple
 from importlib import import_module
 from pathlib import Path
@@ -27,13 +23,14 @@ from typing import Any
 import numpy as np
 
 from ..dialect import PACKAGE
-from ..files import replace
 from ..inputs import make_inputs
 from ..load import load_module
 from ..spec import Case, Passes, SpecError, Tensor
 from .backends import BackendError, prepare_process, run_kernel
 from .refused import as_told, in_source
 
+#: what kernels print, in the folder of their process
+LOG = "log.txt"
 _modules: dict[str, ModuleType] = {}
 
 
@@ -244,51 +241,19 @@ def syntax_text(place: str, message: str, line: str) -> str:
     return text
 
 
-def die_with_parent() -> None:
-    """Ask Linux to kill this process when the one that started it ends, however it ends."""
-    if not sys.platform.startswith("linux"):
-        return
-    import ctypes
+def begin(folder: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return what answers jobs in this process; what kernels print goes to a file of the folder."""
+    with open(Path(folder) / LOG, "ab") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    sys.stdout, sys.stderr = (
+        open(fd, "w", 1, encoding="utf-8", errors="replace", closefd=False) for fd in (1, 2)
+    )
 
-    set_death_signal = 1  # PR_SET_PDEATHSIG
-    ctypes.CDLL(None, use_errno=True).prctl(set_death_signal, signal.SIGKILL, 0, 0, 0)
-
-
-def jobs() -> Iterator[str]:
-    """Yield the lines of stdin; when it ends, so does the process, in the midst of a kernel too.
-
-    The parent holds the other end: however it ends, the system closes it. A thread waits for that
-    on every platform; only a call that keeps the interpreter's lock holds it up.
-    """
-    source = os.fdopen(os.dup(sys.stdin.fileno()), "r", encoding="utf-8")
-    sys.stdin = open(os.devnull, encoding="utf-8")  # not for the student's input()
-    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-
-    def read() -> None:
-        for line in source:
-            lines.put(line)
-        lines.put(None)
-        time.sleep(0.5)  # if no kernel is running, main() returns in the meantime
-        os._exit(1)
-
-    threading.Thread(target=read, daemon=True).start()
-    while (line := lines.get()) is not None:
-        yield line
-
-
-def main() -> int:
-    """Answer jobs until stdin ends."""
-    die_with_parent()
-    workdir = Path(sys.argv[1])
-    for line in jobs():
-        reply = do(json.loads(line), workdir)
+    def answer(job: dict[str, Any]) -> dict[str, Any]:
+        reply = do(job, Path(folder))
         sys.stdout.flush()
         sys.stderr.flush()
-        part = workdir / f"reply-{reply['id']}.part"
-        part.write_text(json.dumps(reply), encoding="utf-8")
-        replace(part, part.with_suffix(".json"))
-    return 0
+        return reply
 
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return answer

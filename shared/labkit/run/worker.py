@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import tempfile
-import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from nkisim.workers import Lost, Workers
 
 from ..inputs import dtype_of
 from . import child
@@ -22,14 +19,20 @@ from .backends import PROVIDER
 class Worker:
     """Runs jobs in a child process, one after the other; a new child only after a crash.
 
-    `in_process` runs them here instead: for a debugger, never for grading.
+    The child is a fresh interpreter, in which the SDK may be. `in_process` runs jobs here instead:
+    for a debugger, never for grading.
     """
 
     def __init__(self, backend: str, in_process: bool = False):
-        self.backend, self.in_process = backend, in_process
+        self.in_process = in_process
         self._folder = tempfile.TemporaryDirectory(prefix="labkit-")
         self.workdir = Path(self._folder.name)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._workers = Workers(
+            child.begin, (str(self.workdir),), jobs=1, method="spawn", script=False,
+            seconds=lambda job: job["seconds"], plain=True,
+            environment={"NKI_BACKEND": PROVIDER[backend], "NKI_BANNER": "0", "PYTHONUTF8": "1"},
+        )  # fmt: skip
+        self._thread = ThreadPoolExecutor(1)
         self._log_read = 0
         self._next = 0
 
@@ -37,135 +40,60 @@ class Worker:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._stop()
+        self._workers.close()
+        self._thread.shutdown()
         self._folder.cleanup()
 
-    def send(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Start a job; return it with its id, for `receive`."""
-        job = {**job, "id": self._next}
+    def submit(self, job: dict[str, Any], seconds: float) -> Future[dict[str, Any]]:
+        """Start a job, which may take so long; return what will be its reply.
+
+        Outputs of a reply are arrays, and what was printed is its "printed".
+        """
+        job = {**job, "id": self._next, "seconds": seconds}
         self._next += 1
         if not self.in_process:
-            if self._process is None or self._process.poll() is not None:
-                self._start()
-            assert self._process is not None and self._process.stdin is not None
-            try:
-                self._process.stdin.write((json.dumps(job) + "\n").encode())
-                self._process.stdin.flush()
-            except OSError:
-                pass  # it died at birth: receive() says so
-        return job
+            return self._thread.submit(self._ask, job)
+        done: Future[dict[str, Any]] = Future()
+        done.set_result(self._arrays(child.do(job, self.workdir)))
+        return done
 
-    def receive(self, job: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Return the reply to a job, outputs as arrays, what was printed under "printed"."""
-        if self.in_process:
-            reply = child.do(job, self.workdir)
-        else:
-            reply = self._await(job, timeout_s)
-            reply["printed"] = self._printed()
+    def _ask(self, job: dict[str, Any]) -> dict[str, Any]:
+        reply = self._workers.ask(job)
+        if isinstance(reply, Lost):
+            text = f"the kernel ended without an answer: {reply.text}"
+            if reply.why == "time":
+                text = (
+                    f"the kernel ran for more than {job['seconds']:.0f} s, the limit of this case, "
+                    "and was stopped: does a loop never end? --timeout SECONDS allows more"
+                )
+            reply = _crash(text)
+        reply["printed"] = self._printed()
+        return self._arrays(reply)
+
+    def _arrays(self, reply: dict[str, Any]) -> dict[str, Any]:
         for name in ("outputs", "shuffled"):
             if not isinstance(reply.get(name), list):
                 continue
             try:
                 arrays = [_load(array, self.workdir) for array in reply[name]]
             except (OSError, ValueError, KeyError, TypeError):
-                return {"error": {"kind": "crash", "text": "the output could not be read back"}}
+                return _crash("the output could not be read back")
             reply[name] = tuple(arrays) if reply.get("several") else arrays[0]
         return reply
 
-    def _await(self, job: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        path = self.workdir / f"reply-{job['id']}.json"
-        assert self._process is not None
-        end, pause = time.monotonic() + timeout_s, 0.001
-        while True:
-            ended = self._process.poll()  # asked first: it may answer and end in between
-            try:
-                text = path.read_text(encoding="utf-8")
-                path.unlink()
-                return json.loads(text)
-            except FileNotFoundError:
-                pass
-            except PermissionError:  # on Windows, while who renamed it still has it open
-                ended = None
-            if ended is not None:
-                return {
-                    "error": {
-                        "kind": "crash",
-                        "text": "the process that ran the kernel ended "
-                        f"without an answer ({_how(ended)})",
-                    }
-                }
-            if time.monotonic() > end:
-                self._stop()
-                return {
-                    "error": {
-                        "kind": "crash",
-                        "text": f"the kernel ran for more than "
-                        f"{timeout_s:.0f} s, the limit of this case, and was stopped: "
-                        "does a loop never end? --timeout SECONDS allows more",
-                    }
-                }
-            time.sleep(pause)
-            pause = min(0.02, pause * 1.5)
-
-    def _start(self) -> None:
-        env = dict(os.environ, NKI_BACKEND=PROVIDER[self.backend], NKI_BANNER="0", PYTHONUTF8="1")
-        here = str(Path(__file__).resolve().parents[2])
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, (here, env.get("PYTHONPATH"))))
-        with open(self.workdir / "log.txt", "ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "labkit.run.child", str(self.workdir)],
-                env=env,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-
-    def _stop(self) -> None:
-        if self._process is not None:
-            if self._process.stdin:
-                try:
-                    self._process.stdin.close()
-                except OSError:
-                    pass
-            try:
-                self._process.wait(timeout=1)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
-
     def _printed(self) -> str:
-        with open(self.workdir / "log.txt", "rb") as log:
-            log.seek(self._log_read)
-            text = log.read()
+        try:
+            with open(self.workdir / child.LOG, "rb") as log:
+                log.seek(self._log_read)
+                text = log.read()
+        except FileNotFoundError:  # the process did not come so far
+            return ""
         self._log_read += len(text)
         return text.decode("utf-8", "replace").strip()
 
 
-#: how Windows ends a process that crashes: NTSTATUS as an exit code
-NTSTATUS = {
-    0xC0000005: "access violation",
-    0xC00000FD: "stack overflow",
-    0xC0000017: "no memory was left; try a smaller size",
-    0xC000013A: "Ctrl-C",
-}
-
-
-def _how(ended: int) -> str:
-    """Return how a process ended, in words."""
-    if ended >= 0xC0000000:
-        return f"0x{ended:X}" + (f": {NTSTATUS[ended]}" if ended in NTSTATUS else "")
-    if ended >= 0:
-        return f"exit code {ended}"
-    try:
-        name = signal.Signals(-ended).name
-    except ValueError:
-        name = f"signal {-ended}"
-    return name + (
-        ": killed, most often because no memory was left; try a smaller size"
-        if name == "SIGKILL"
-        else ""
-    )
+def _crash(text: str) -> dict[str, Any]:
+    return {"error": {"kind": "crash", "text": text}}
 
 
 def _load(output: dict[str, str], workdir: Path) -> Any:

@@ -26,7 +26,7 @@ from ..simulation.error_bands import calibration, shares
 from ..simulation.kinds import kind_of, never_seen
 from ..simulation.prediction import Profile, profile
 from ..timing import compiler as compiling
-from ..tuning.workers import MOST_JOBS
+from ..workers import MOST_JOBS
 from . import bands, fit, records
 from .baseline import write, write_page
 from .outcomes import Outcome, counter_lines, lines, report, skipped_lines

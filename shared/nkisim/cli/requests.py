@@ -31,7 +31,7 @@ from nkisim.evaluation.ladder import Ladder
 from nkisim.finder import install
 from nkisim.lint.level import VERSION_VARIABLE, release
 from nkisim.tuning.sweep import ENDS, refusal, silence
-from nkisim.tuning.workers import Lost, limited
+from nkisim.workers import Lost, limited
 
 #: key -> what it may be; others are a mistake that is said
 KEYS = {

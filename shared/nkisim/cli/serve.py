@@ -21,7 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TextIO
 
 from nkisim.cli import requests
-from nkisim.tuning.workers import Lost, Workers
+from nkisim.workers import Lost, Workers
 
 SECONDS = 30.0  # that a request may take
 MEMORY = 4 << 30  # bytes that its process may take

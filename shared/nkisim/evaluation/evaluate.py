@@ -19,7 +19,7 @@ from ..simulation.prediction import Profile, profile
 from ..trace.trace import Trace
 from ..tuning import verify
 from ..tuning.sweep import ENDS, silence
-from ..tuning.workers import TimeUp, can_limit, limited
+from ..workers import TimeUp, can_limit, limited
 from .fixes import Fix, fixes_of
 from .inputs import fresh
 from .ladder import Ladder

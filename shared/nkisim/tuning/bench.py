@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from . import workers
+from .. import workers
+from ..workers import Lost, Workers
 from .sweep import Job, Prediction, predict, silence
 from .verify import Ran, compute
-from .workers import Lost, Workers
 
 PREDICT, RUN = "predict", "run"
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from ..errors import NkiError
 from ..simulation.prediction import profile
+from ..workers import TimeUp, limited
 from .space import Candidate, applied
-from .workers import TimeUp, limited
 
 #: seconds that a candidate may take to be predicted, or to be run with values
 SECONDS = 60.0

@@ -13,9 +13,9 @@ import numpy as np
 from ..chip import dtypes
 from ..simulation.launch import launch
 from ..trace.trace import Trace
+from ..workers import limited
 from .space import Candidate, applied, kernel_of
 from .sweep import ENDS, Job, refusal, silence
-from .workers import limited
 
 #: roundings of a product or a sum in fp32: 8 standard deviations pass in none of 1e14 elements
 SAFETY = 8.0

@@ -26,21 +26,17 @@ class FakeChip:
         self.worker, self.added, self.wrong = Worker("sim", in_process=True), added_us, wrong
 
     def run(self, backend, lab, case, target):
-        reply = self.worker.receive(
-            self.worker.send(
-                verify.job_of(
-                    case,
-                    kernels=str(lab.kernels),
-                    backend="sim",
-                    target=target,
-                    dialect=lab.dialect,
-                    seed=lab.seed,
-                    measure=True,
-                    profile="",
-                )
-            ),
-            60,
+        job = verify.job_of(
+            case,
+            kernels=str(lab.kernels),
+            backend="sim",
+            target=target,
+            dialect=lab.dialect,
+            seed=lab.seed,
+            measure=True,
+            profile="",
         )
+        reply = self.worker.submit(job, 60).result()
         if backend == "hw" and "latency" in reply:
             reply["latency"] = {k: v + self.added for k, v in reply["latency"].items()}
             reply["latency_kind"] = "measured"

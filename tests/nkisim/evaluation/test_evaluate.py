@@ -13,6 +13,7 @@ import pytest
 
 import kernels_to_evaluate as kernels
 import nkisim
+from nkisim import workers
 from nkisim.checks.finding import Finding
 from nkisim.cli import requests
 from nkisim.cli.evaluate import command
@@ -20,7 +21,6 @@ from nkisim.evaluation import evaluate as evaluation
 from nkisim.evaluation.edits import Edit, apply, apply_dict
 from nkisim.evaluation.evaluate import doubted
 from nkisim.evaluation.ladder import FAILED, STEPS
-from nkisim.tuning import workers
 
 HERE = Path(__file__).parents[1]
 KERNELS = HERE / "kernels_to_evaluate.py"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import sys
-import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -16,9 +15,10 @@ import kernels_to_tune as kernels
 import kernels_to_tune_nki as kernels_nki
 import nkisim
 from labkit.load import load_module
+from nkisim import workers
 from nkisim.cli import tune as tune_cli
 from nkisim.simulation import order
-from nkisim.tuning import sweep, tune, verify, workers
+from nkisim.tuning import sweep, tune, verify
 from nkisim.tuning.space import Candidate, candidates
 
 HERE = Path(__file__).parents[1]
@@ -331,18 +331,6 @@ def test_processes_that_cannot_be_forked_load_the_script_anew(monkeypatch):
     )  # fmt: skip
     found = tune.run(job, lambda x: 2 * x, best=2, jobs=1)
     assert [r.verdict.right for r in found.rows] == [True, True]
-
-
-def test_answers_come_in_the_order_of_the_tasks():
-    with workers.Workers(lambda: lambda n: (time.sleep(0.05 * (n == 0)), n)[1], jobs=3) as many:
-        assert list(many.map(range(9))) == list(range(9))
-        assert many.ask(4) == 4
-
-
-def test_a_task_that_catches_everything_is_killed():
-    with workers.Workers(lambda: kernels.holds_on, jobs=1, seconds=0.2) as one:
-        lost, *rest = one.map(["loop", "well"])
-        assert (lost.why, rest) == ("time", ["well"])
 
 
 # -- the command ---------------------------------------------------------------------------------

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from types import ModuleType
 from typing import Any
 
-from ..errors import Where, user_frame
+from .errors import Where, user_frame
 
 #: processes at once, which Windows bounds (concurrent.futures says so)
 MOST_JOBS = 61
@@ -24,6 +25,8 @@ MOST_JOBS = 61
 GRACE = 2.0
 #: seconds until a limit that was caught is raised again: at first, and at least
 AGAIN, SOONEST = 0.1, 1e-4
+#: what they say is said once, by their parent
+QUIET = {"NKI_FINDINGS": "0", "NKI_BANNER": "0"}
 #: how processes are made: a forked one has the functions of its parent, which cannot be sent
 METHOD = "fork" if sys.platform == "linux" else "spawn"
 
@@ -138,23 +141,37 @@ def without_script() -> Iterator[None]:
             sys.modules["__main__"] = main
 
 
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables in the block: Python and BLAS read theirs when a process starts."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
 class _Worker:
     """A process with a pipe, and the task that it is at."""
 
-    def __init__(self, context: Any, begin: Callable[..., Any], args: tuple[Any, ...], memory: Any):
+    def __init__(self, context: Any, job: tuple[Any, ...], plain: bool):
         self.pipe: Connection
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(
-            target=_work, args=(theirs, begin, args, memory, self.pipe), daemon=True
+            target=_work, args=(theirs, self.pipe, plain, *job), daemon=True
         )
         self.process.start()
         theirs.close()
+        self.plain = plain
         self.task: int | None = None
+        self.seconds: float | None = None
         self.until, self.given = 0.0, 0
 
     def give(self, number: int, task: Any, seconds: float | None) -> None:
         """Send a task; it has so many seconds from now."""
-        self.task = number
+        self.task, self.seconds = number, seconds
         self.given += 1
         self.until = time.monotonic() + (seconds + GRACE if seconds else float("inf"))
         try:
@@ -165,63 +182,96 @@ class _Worker:
     def take(self) -> Any:
         """Return the answer, or what became of the process."""
         try:
-            answer = self.pipe.recv()
+            answer = json.loads(self.pipe.recv_bytes()) if self.plain else self.pipe.recv()
+        except ValueError:
+            self.process.kill()
+            self.process.join()
+            answer = Lost("died", "what its process sent is no answer")
         except (EOFError, OSError):
             self.process.join(1)
-            answer = Lost("died", f"the process that ran it {_ended(self.process.exitcode)}")
+            answer = Lost("died", f"the process that ran it {ended(self.process.exitcode)}")
         self.task = None
         return answer
 
     def stop(self) -> None:
-        """End the process."""
+        """End the process; one that has nothing to do may end in order, and free its devices."""
+        if self.task is None:
+            with contextlib.suppress(OSError):
+                self.pipe.send(None)
+            self.process.join(1)
         self.process.kill()
         self.process.join()
         self.pipe.close()
 
 
-def _ended(code: int | None) -> str:
+#: how Windows ends a process that crashes: NTSTATUS as an exit code
+NTSTATUS = {
+    0xC0000005: "access violation",
+    0xC00000FD: "stack overflow",
+    0xC0000017: "no memory was left; try a smaller size",
+    0xC000013A: "Ctrl-C",
+}
+
+
+def ended(code: int | None) -> str:
+    """Return how a process ended, in words."""
     if code is not None and code < 0:
-        name = signal.Signals(-code).name if -code in [*signal.Signals] else str(-code)
-        memory = "; the machine may have run out of memory" if name == "SIGKILL" else ""
-        return f"was killed ({name}{memory})"
+        name = signal.Signals(-code).name if -code in [*signal.Signals] else f"signal {-code}"
+        memory = ", most often because no memory was left; try a smaller size"
+        return f"was killed ({name}{memory if name == 'SIGKILL' else ''})"
+    if code is not None and code >= 0xC0000000:
+        return f"ended with 0x{code:X}" + (f" ({NTSTATUS[code]})" if code in NTSTATUS else "")
     return f"ended with exit code {code}"
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent does, however that ends, in the midst of a task too."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _work(
     pipe: Connection,
+    theirs: Connection,
+    plain: bool,
     begin: Callable[..., Callable[[Any], Any]],
     args: tuple[Any, ...],
     memory: int | None,
-    theirs: Connection,
+    environment: Mapping[str, str],
 ) -> None:
-    """Answer tasks until the pipe is closed."""
+    """Answer tasks until there is none."""
     theirs.close()
-    os.environ["NKI_FINDINGS"] = os.environ["NKI_BANNER"] = "0"  # said once, by the parent
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
-    parent, answer = os.getppid(), begin(*args)
+    _end_with_parent()
+    multiprocessing.current_process().daemon = False  # a task may have processes of its own
+    os.environ.update(environment)  # a fork server has that of its start
+    signal.signal(signal.SIGINT, lambda *_: None)  # the parent ends it; what a task runs hears it
+    answer = begin(*args)
     bound_memory(memory)
-    while True:
-        try:
-            while not pipe.poll(5):
-                if os.getppid() != parent:  # other processes may hold its end of the pipe
-                    os._exit(0)
-            task = pipe.recv()
-        except (EOFError, OSError):
-            os._exit(0)
+    while (task := pipe.recv()) is not None:
         try:
             out = answer(task)
         except MemoryError:
+            if plain:
+                raise
             out = Lost("died", "it needs more memory than a candidate may have")
-        pipe.send(out)
+        pipe.send_bytes(json.dumps(out).encode()) if plain else pipe.send(out)
 
 
 class Workers:
     """Processes that answer tasks: `begin(*args)` in each returns the function that answers.
 
-    `jobs`: how many at once; `seconds`: how long a task may take; `memory`: bytes that each may
-    take; `recycle`: tasks after which a process is replaced. One that dies or is killed is replaced
-    as well, and its task is Lost. `script=False`: tasks name nothing of the user's script, and new
-    processes do not run it (see `without_script`).
+    `jobs`: how many at once; `seconds`: how long a task may take, or what says it of a task;
+    `memory`: bytes that each may take; `recycle`: tasks after which a process is replaced. One that
+    dies or is killed is replaced as well, and its task is Lost. `script=False`: tasks name nothing
+    of the user's script, and new processes do not run it (see `without_script`). `plain=True`:
+    answers are what JSON can hold, and are read as that, never unpickled: for code of strangers.
+    `environment`: variables that are set for the processes.
     """
 
     def __init__(
@@ -230,15 +280,18 @@ class Workers:
         args: tuple[Any, ...] = (),
         *,
         jobs: int | None = None,
-        seconds: float | None = None,
+        seconds: float | Callable[[Any], float | None] | None = None,
         memory: int | None = None,
         method: str | None = None,
         recycle: int | None = None,
         script: bool = True,
+        plain: bool = False,
+        environment: Mapping[str, str] = QUIET,
     ):
         self.jobs = max(1, min(jobs or os.cpu_count() or 1, MOST_JOBS))
-        self.seconds, self.memory, self.recycle = seconds, memory, recycle
-        self._begin, self._args = begin, args
+        self.seconds = seconds if callable(seconds) else lambda _: seconds
+        self.recycle, self._plain, self._job = recycle, plain, (begin, args, memory, environment)
+        self._environment = environment
         self._context = multiprocessing.get_context(method or METHOD)
         self._all: list[_Worker] = []
         self._script = script
@@ -257,22 +310,28 @@ class Workers:
 
     def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
         """Yield the answer to each task, in their order; Lost where there is none."""
-        waiting, done = enumerate(tasks), dict[int, Any]()
-        first, more = 0, True
+        done, first = dict[int, Any](), 0
+        for number, answer in self.as_completed(tasks, lambda: len(done) < 4 * self.jobs):
+            done[number] = answer
+            while first in done:
+                yield done.pop(first)
+                first += 1
+
+    def as_completed(
+        self, tasks: Iterable[Any], may_begin: Callable[[], bool] = lambda: True
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield (which task, its answer) as they come; Lost where there is none."""
+        waiting, more = enumerate(tasks), True
         try:
             while True:
-                while more and len(done) < 4 * self.jobs and (worker := self._free()):
+                while more and may_begin() and (worker := self._free()):
                     number, task = next(waiting, (-1, None))
                     more = number >= 0
                     if more:
-                        worker.give(number, task, self.seconds)
-                if not more and not any(w.task is not None for w in self._all) and not done:
+                        worker.give(number, task, self.seconds(task))
+                if not any(w.task is not None for w in self._all):
                     return
-                for number, answer in self._landed():
-                    done[number] = answer
-                while first in done:
-                    yield done.pop(first)
-                    first += 1
+                yield from self._landed()
         finally:  # who asks no more wants no answers either
             for worker in [w for w in self._all if w.task is not None]:
                 self._drop(worker)
@@ -289,8 +348,9 @@ class Workers:
             elif worker.task is None:
                 return worker
         if len(self._all) < self.jobs:
-            with nullcontext() if self._script else without_script():
-                self._all.append(_Worker(self._context, self._begin, self._args, self.memory))
+            script = nullcontext() if self._script else without_script()
+            with script, _environment(self._environment):
+                self._all.append(_Worker(self._context, self._job, self._plain))
             return self._all[-1]
         return None
 
@@ -312,7 +372,7 @@ class Workers:
         late = [w for w in busy.values() if w.task is not None and time.monotonic() > w.until]
         for worker in late:
             assert worker.task is not None
-            yield worker.task, Lost("time", f"not finished after {self.seconds:g} s")
+            yield worker.task, Lost("time", f"not finished after {worker.seconds:g} s")
             self._drop(worker)
 
     def _drop(self, worker: _Worker) -> None:
