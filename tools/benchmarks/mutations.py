@@ -16,7 +16,6 @@ import argparse
 import ast
 import copy
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -24,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,6 +31,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "shared"))
+
+from nkisim.workers import Lost, Workers  # noqa: E402
 
 _OPERATORS = {
     ast.Add: ast.Sub,
@@ -213,23 +214,16 @@ class Court:
         from labkit.run.worker import Worker
 
         with Worker("sim", in_process=True) as worker:
-            job = worker.send(
-                job_of(
-                    case,
-                    kernels=str(kernels),
-                    backend="sim",
-                    target=self.target,
-                    seed=self.lab.seed,
-                    dialect=self.lab.dialect,
-                )
-            )
-            return judge(
+            job = job_of(
                 case,
-                self.target,
-                worker.receive(job, LIMIT_S),
-                self.expected[case.name],
-                self.references,
+                kernels=str(kernels),
+                backend="sim",
+                target=self.target,
+                seed=self.lab.seed,
+                dialect=self.lab.dialect,
             )
+            reply = worker.submit(job, LIMIT_S).result()
+            return judge(case, self.target, reply, self.expected[case.name], self.references)
 
     def fate(self, mutant: Mutant, kernels: Path) -> tuple[str, str]:
         """Return what becomes of a mutant, and the message that a student sees."""
@@ -256,32 +250,21 @@ class Court:
         return ("passes with a warning", warned) if warned else ("passes", "")
 
 
-def judged(court: Court, mutant: Mutant) -> tuple[str, str]:
-    """Judge a mutant in a process of its own, which may not come to an end."""
+def judging(court: Court) -> Callable[[Mutant], tuple[str, str]]:
+    """Return what judges mutants in a process, which may not come to an end."""
+    sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")
 
-    def work(queue: Any) -> None:
-        sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")
+    def judged(mutant: Mutant) -> tuple[str, str]:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 with at_most(LIMIT_S):
-                    fate = court.fate(mutant, Path(folder) / "kernels.py")
-                queue.put(fate)
+                    return court.fate(mutant, Path(folder) / "kernels.py")
             except Slow:
-                queue.put(no_end)
+                return "no end", f"longer than {LIMIT_S} s: the tester's limit ends it"
             except BaseException as error:
-                queue.put(("a crash", f"{type(error).__name__}: {error}"))
+                return "a crash", f"{type(error).__name__}: {error}"
 
-    no_end = "no end", f"longer than {LIMIT_S} s: the tester's limit ends it"
-    context = multiprocessing.get_context("fork")
-    queue = context.SimpleQueue()
-    process = context.Process(target=work, args=(queue,))
-    process.start()
-    process.join(20 * LIMIT_S)  # others may use the machine as well
-    if process.is_alive():
-        process.kill()
-        process.join()
-        return no_end
-    return queue.get() if not queue.empty() else ("a crash", f"exit code {process.exitcode}")
+    return judged
 
 
 def main() -> int:
@@ -315,9 +298,14 @@ def main() -> int:
         every = mutants(lab.name, lab.dialect, lab.kernels.read_text("utf-8"), rng)
         share = args.count * (n + 1) // len(labs) - args.count * n // len(labs)
         court = Court(lab, args.target, args.slow)
-        for mutant in rng.sample(every, min(share, len(every))):
-            mutant.fate, mutant.said = judged(court, mutant)
-            done.append(mutant)
+        chosen = rng.sample(every, min(share, len(every)))
+        # twenty times the limit: others may use the machine as well
+        with Workers(judging, (court,), jobs=1, seconds=20 * LIMIT_S, recycle=1) as workers:
+            for mutant, fate in zip(chosen, workers.map(chosen)):
+                if isinstance(fate, Lost):
+                    fate = {"time": "no end", "died": "a crash"}[fate.why], fate.text
+                mutant.fate, mutant.said = fate
+                done.append(mutant)
         print(
             f"{lab.label}: {len(done)} of {args.count} judged, {len(court.cases)} cases each",
             file=sys.stderr,
