@@ -309,7 +309,8 @@ def ended(tmp_path: Path, text: str, seconds: int) -> dict[str, str]:
         seconds,
         detail={"options": []},
     )
-    return {r.case: f"{r.outcome}: {r.reason}" for r in pool.Pool(1).run_one(job).results}
+    (done,) = pool.Pool(1).run([job])
+    return {r.case: f"{r.outcome}: {r.reason}" for r in done.results}
 
 
 def test_what_was_finished_before_a_crash_counts(tmp_path):
@@ -324,8 +325,8 @@ def test_what_was_finished_before_a_crash_counts(tmp_path):
         300,
     ) == {
         "test_it.py::test_one": "passed: ",
-        "test_it.py::test_two": "failed: the process ended with 3",
-        "test_it.py::test_three": "failed: the process ended with 3",
+        "test_it.py::test_two": "failed: the process that ran it ended with exit code 3",
+        "test_it.py::test_three": "failed: the process that ran it ended with exit code 3",
     }
 
 
@@ -383,7 +384,7 @@ def test_a_sample_of_each_function_is_counted_by_functions(tmp_path):
     suite = suites.Suite("some", "", "trn2", (part,), ("an/owner",))
     checkout = write(tmp_path / "sources" / "an+owner", test_some=SAMPLED)
     (job,) = layouts.jobs(suite, checkout, full=False)
-    done = pool.Pool(1).run_one(job)
+    (done,) = pool.Pool(1).run([job])
     got = {r.case.partition("::")[2]: (r.outcome, r.reason) for r in done.results}
     assert [n for n in got if "right" in n] == ["test_right[0]", "test_right[6]", "test_right[13]"]
     assert got["test_long"] == ("failed", "not finished in 2 s")
@@ -421,7 +422,7 @@ def test_a_smaller_sample_is_one_of_the_suites_that_have_samples_and_is_counted_
 
 def test_what_does_not_end_is_stopped(tmp_path):
     assert ended(tmp_path, "import time; time.sleep(600)", 1) == {
-        "test_it.py": "failed: not finished in 1 s"
+        "test_it.py": "failed: not finished after 1 s"
     }
 
 

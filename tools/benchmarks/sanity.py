@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "shared")]
+sys.path[:0] = [str(ROOT / "tools" / "benchmarks"), str(ROOT / "tools"), str(ROOT / "shared")]
 
 import numpy as np  # noqa: E402
 from conformance import child, layouts, pool  # noqa: E402
@@ -162,6 +162,12 @@ def watch(job: dict[str, Any]) -> None:
     launch._launch = spy  # type: ignore[assignment]
 
 
+def watched(job: dict[str, Any], results: Path) -> None:
+    """Run a job with a look at its launches."""
+    watch(job)
+    child.run(job, results)
+
+
 def main() -> int:
     """Print what does not hold; return 1 if there is anything."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -189,9 +195,7 @@ def main() -> int:
         out = Path(folder) / "found.jsonl"
         out.touch()
         os.environ.update({OUT: str(out), MOST: str(options.most)})
-        workers = pool.Pool(2)
-        workers.program = (str(Path(__file__).resolve()),)
-        for done in workers.run(jobs):
+        for done in pool.Pool(2, watched).run(jobs):
             print(f"{done.job.suite}: {done.job.checkout.name} {done.job.name}", file=sys.stderr)
         found = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     table = Table(box=None, title="Predictions that no machine would have", title_justify="left")
@@ -208,7 +212,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] and sys.argv[1].endswith(".json"):  # a process of the pool, with its job
-        watch(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
-        sys.exit(child.main())
+    from sanity import main  # whose functions other processes can import
+
     sys.exit(main())

@@ -1,6 +1,6 @@
-"""The process that runs one job: `python -m conformance.child JOB.json RESULTS.jsonl`.
+"""What runs one job, in a process of its own.
 
-Each result is a line of RESULTS.jsonl, written as soon as it is known, so that what was finished
+Each result is a line of a file, written as soon as it is known, so that what was finished
 counts when the time is up. A first line names the cases to come. Findings go to stderr.
 """
 
@@ -57,17 +57,17 @@ class Log:
             file.write(json.dumps(line) + "\n")
 
 
-def main() -> int:
-    """Run a job and return 0, whatever became of its cases."""
-    job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    log = Log(Path(sys.argv[2]))
+def run(job: dict[str, Any], results: Path) -> None:
+    """Run a job, and write what became of its cases."""
+    log = Log(results)
     os.environ.update(job["detail"].get("env", {}))
     root, file = Path(job["checkout"]), Path(job["file"])
     sys.path[:] = [p for p in sys.path if p]  # not the working folder
     sys.path[:0] = [str(file.parent), *job["path"]]
     sys.path += [str(STANDINS), str(STANDINS / "xla")]  # last: what is installed wins
     if job["how"] == "tests":
-        return _tests(job, root, file, log)
+        _tests(job, root, file, log)
+        return
     cases = job["detail"].get("cases", [""])
     names = {case: f"{job['name']} {case}".strip() for case in cases}
     log.expect(list(names.values()))
@@ -80,7 +80,6 @@ def main() -> int:
         except (Exception, SystemExit) as error:
             result = of_exception(name, error, root, asserts=job["how"] == "script")
         log.add(replace(result, seconds=round(time.perf_counter() - begun, 2)))
-    return 0
 
 
 # -- kernels on inputs of ours --------------------------------------------------------------------
@@ -316,14 +315,9 @@ class _Watch:
         return report
 
 
-def _tests(job: dict[str, Any], root: Path, file: Path, log: Log) -> int:
+def _tests(job: dict[str, Any], root: Path, file: Path, log: Log) -> None:
     """Run a file of tests with pytest; output is not captured, so that findings reach stderr."""
     options = ["-q", "-s", "-p", "no:cacheprovider", "-o", "addopts=", "--rootdir", str(root)]
     here = os.getcwd()
     pytest.main([*options, *job["detail"]["options"], str(file)], plugins=[_Watch(job, root, log)])
     os.chdir(here)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

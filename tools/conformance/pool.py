@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
+import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import Any
 
+from nkisim.workers import Lost, Workers
+
+from . import child
 from .layouts import Job
 from .outcome import FAILED, Finding, Result, findings_in
 
-ROOT = Path(__file__).resolve().parents[2]
 #: Memory of a child, in bytes: a kernel that runs away must not take the machine with it.
 MEMORY = 12 << 30
+#: what runs a job and writes its results to a file
+Do = Callable[[dict[str, Any], Path], object]
+_ENVIRONMENT = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONUTF8": "1",
+    "NKI_BACKEND": "sim",
+    "NKI_BANNER": "0",
+    "COLUMNS": "200",
+    "MPLBACKEND": "agg",
+    "PYTHONBREAKPOINT": "0",
+}
 
 
 @dataclass(frozen=True)
@@ -31,97 +44,55 @@ class Done:
 
 
 class Pool:
-    """Runs jobs, `workers` at a time; `program`: what Python runs, with the job and a place for
-    its results."""
+    """Runs jobs, `workers` at a time; `do` runs one in its process, with a place for its results.
 
-    program: tuple[str, ...] = ("-m", "conformance.child")
+    `do` is a function of a module that a new process can import.
+    """
 
-    def __init__(self, workers: int):
-        self.workers = workers
-        self._running: set[subprocess.Popen[bytes]] = set()
-        self._stopped = False
+    def __init__(self, workers: int, do: Do = child.run):
+        self.workers, self.do = workers, do
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Done]:
         """Yield jobs as they end. Whoever stops asking (Ctrl-C) stops those that run."""
-        with ThreadPoolExecutor(self.workers) as threads:
-            futures = [threads.submit(self.run_one, job) for job in jobs]
-            try:
-                for future in as_completed(futures):
-                    yield future.result()
-            finally:
-                self._stopped = True
-                threads.shutdown(wait=False, cancel_futures=True)
-                for process in tuple(self._running):
-                    process.kill()
-
-    def run_one(self, job: Job) -> Done:
-        """Run one job in a child process and read what it wrote."""
         with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
-            here = Path(folder)
-            plain = {**asdict(job), "checkout": str(job.checkout), "file": str(job.file)}
-            (here / "job.json").write_text(json.dumps(plain), encoding="utf-8")
-            out = here / "results.jsonl"
-            (here / "work").mkdir()
-            with open(here / "stderr.txt", "wb") as stderr:
-                ended = self._wait(job, here, stderr)
-            printed = (here / "stderr.txt").read_text(encoding="utf-8", errors="replace")
-            return Done(job, _read(job, out, ended, printed), findings_in(printed))
+            tasks = [(job, Path(folder) / str(n)) for n, job in enumerate(jobs)]
+            with Workers(
+                _begin,
+                (self.do,),
+                jobs=self.workers,
+                seconds=lambda task: task[0].seconds,
+                memory=MEMORY,
+                method="spawn",
+                recycle=1,
+                script=False,
+                environment=_ENVIRONMENT,
+            ) as workers:
+                for number, answer in workers.as_completed(tasks):
+                    job, here = tasks[number]
+                    ended = answer.text if isinstance(answer, Lost) else ""
+                    printed = here / "stderr.txt"
+                    text = printed.read_text("utf-8", "replace") if printed.exists() else ""
+                    results = _read(job, here / "results.jsonl", ended, text)
+                    yield Done(job, results, findings_in(text))
+                    shutil.rmtree(here, ignore_errors=True)
 
-    def _wait(self, job: Job, here: Path, stderr: IO[bytes]) -> str:
-        """Run the child to its end, or to its time limit; return what was wrong with the end."""
-        command = [
-            sys.executable,
-            *self.program,
-            str(here / "job.json"),
-            str(here / "results.jsonl"),
-        ]
-        process = subprocess.Popen(
-            command,
-            cwd=here / "work",
-            env=_environment(job),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-            preexec_fn=_limit if os.name == "posix" else None,
+
+def _begin(do: Do) -> Callable[[tuple[Job, Path]], None]:
+    def answer(task: tuple[Job, Path]) -> None:
+        job, here = task
+        (here / "work").mkdir(parents=True)
+        os.chdir(here / "work")
+        with open(here / "stderr.txt", "wb") as printed, open(os.devnull, "r+b") as nothing:
+            for file, fd in ((nothing, 0), (nothing, 1), (printed, 2)):
+                os.dup2(file.fileno(), fd)
+        sys.stdout, sys.stderr = (
+            open(fd, "w", 1, encoding="utf-8", closefd=False) for fd in (1, 2)
         )
-        self._running.add(process)
-        try:
-            if self._stopped:
-                process.kill()
-            code = process.wait(job.seconds)
-        except subprocess.TimeoutExpired:
-            return f"not finished in {job.seconds} s"
-        finally:
-            process.kill()
-            process.wait()
-            self._running.discard(process)
-        return "" if code == 0 else f"the process ended with {code}"
+        os.environ["NEURON_PLATFORM_TARGET_OVERRIDE"] = job.target
+        plain = {**asdict(job), "checkout": str(job.checkout), "file": str(job.file)}
+        do(plain, here / "results.jsonl")
 
-
-def _environment(job: Job) -> dict[str, str]:
-    ours = [str(ROOT / "tools"), str(ROOT / "shared")]
-    path = [*ours, *filter(None, [os.environ.get("PYTHONPATH")])]
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return {
-        **os.environ,
-        **threads,
-        "PYTHONPATH": os.pathsep.join(path),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONUTF8": "1",
-        "NKI_BACKEND": "sim",
-        "NKI_BANNER": "0",
-        "NEURON_PLATFORM_TARGET_OVERRIDE": job.target,
-        "COLUMNS": "200",
-        "MPLBACKEND": "agg",
-        "PYTHONBREAKPOINT": "0",
-    }
-
-
-def _limit() -> None:
-    """Limit the child's memory (in the child, before it becomes Python)."""
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    return answer
 
 
 def _read(job: Job, out: Path, ended: str, printed: str) -> list[Result]:
