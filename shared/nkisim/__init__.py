@@ -36,6 +36,7 @@ __all__ = [
     "simulate",
     "standalone",
     "tune",
+    "workers",
 ]
 
 from .finder import install  # noqa: E402 (after __all__, before use)
@@ -68,7 +69,7 @@ _LAZY = {
 
 def __getattr__(name: str) -> Any:
     """Load a public name on first use, so that the start-up hook stays cheap."""
-    if name in ("completion", "course"):
+    if name in ("completion", "course", "workers"):
         from importlib import import_module
 
         return import_module(f"nkisim.{name}")

@@ -248,7 +248,6 @@ def _work(
     """Answer tasks until there is none."""
     theirs.close()
     _end_with_parent()
-    multiprocessing.current_process().daemon = False  # a task may have processes of its own
     os.environ.update(environment)  # a fork server has that of its start
     signal.signal(signal.SIGINT, lambda *_: None)  # the parent ends it; what a task runs hears it
     answer = begin(*args)
@@ -349,6 +348,8 @@ class Workers:
                 return worker
         if len(self._all) < self.jobs:
             script = nullcontext() if self._script else without_script()
+            # a daemon, such as a worker of a cluster, may have no processes; these end with it
+            multiprocessing.current_process().daemon = False
             with script, _environment(self._environment):
                 self._all.append(_Worker(self._context, self._job, self._plain))
             return self._all[-1]

@@ -8,13 +8,11 @@ kernel, which the real judge grades. An attack is held to one of two ends: it fa
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from labkit.grade.run import one_judge
 
 FASTER = 0.001  # share of the honest time: rounding of a verdict, no gain
 
@@ -208,15 +206,9 @@ def judged(
         "submission": str(submission),
         "submission_sha256": "",
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "labkit.grade.judge"],
-        input=json.dumps(job),
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    return {case["case"]: case for case in json.loads(done.stdout)["cases"]}
+    with one_judge(600) as process:
+        verdict = process.ask(job)
+    return {case["case"]: case for case in verdict["cases"]}
 
 
 def twin(attack: Attack) -> str:

@@ -22,8 +22,8 @@ from grading import ROOT, SOLVED, hand_in, needs_sandbox, run, small_lab
 from labkit.grade import sandbox, submissions
 from labkit.grade.confine import MACHINES, REFUSED, program
 from labkit.grade.facade import Facade
-from labkit.grade.judge import Bench, plain
-from labkit.grade.plan import STUCK, load_plan
+from labkit.grade.judge import Bench, plain, stuck_at
+from labkit.grade.plan import load_plan
 from labkit.grade.rpc_server import Overdue, Session
 from labkit.inputs import make_inputs
 from labkit.spec import SpecError
@@ -617,11 +617,11 @@ def test_a_call_of_numpy_that_does_not_end_costs_its_case_alone(tmp_path):
         "submission_sha256": "",
     }
     program = (
-        "import sys; from labkit.grade import judge; judge.SPARE_S, judge.GRACE_S = 0, 1; "
-        "sys.exit(judge.main())"
+        "import json, os, sys; from labkit.grade import judge; "
+        "judge.SPARE_S, judge.GRACE_S = 0, 1; out = os.dup(1); "
+        "said = judge.begin()(json.load(sys.stdin)); os.write(out, json.dumps(said).encode())"
     )
-    cases = []
-    for code, stuck in ((STUCK, []), (0, [["transpose_128x128", "trn1"]])):
+    for code, stuck in ((1, []), (0, [["transpose_128x128", "trn1"]])):
         done = subprocess.run(
             [sys.executable, "-c", program],
             input=json.dumps({**job, "stuck": stuck}),
@@ -630,9 +630,8 @@ def test_a_call_of_numpy_that_does_not_end_costs_its_case_alone(tmp_path):
             timeout=120,
         )
         assert done.returncode == code, (done.stderr, done.stdout[:3000])
-        cases.append(json.loads(done.stdout))
-    assert cases[0] == ["transpose_128x128", "trn1"]
-    text = {case["case"]: case["text"] for case in cases[1]["cases"]}
+        assert stuck_at(job) == ["transpose_128x128", "trn1"]
+    text = {case["case"]: case["text"] for case in json.loads(done.stdout)["cases"]}
     assert "ran for too long" in text["transpose_128x128"]
     assert text["transpose_128x256"] == "right"
 

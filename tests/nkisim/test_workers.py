@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import pickle
 import time
@@ -64,3 +65,17 @@ def test_processes_have_their_variables_and_their_parent_keeps_its_own(monkeypat
     with Workers(lambda: os.environ.get, jobs=1, environment={"NKI_BANNER": "0"}) as one:
         assert one.ask("NKI_BANNER") == "0"
     assert os.environ["NKI_BANNER"] == "1"
+
+
+def _ask_in_a_daemon(queue) -> None:
+    with Workers(lambda: lambda n: n + 1, jobs=1) as one:
+        queue.put(one.ask(1))
+
+
+def test_a_daemon_may_have_them_as_a_worker_of_a_cluster_does():
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    process = context.Process(target=_ask_in_a_daemon, args=(queue,), daemon=True)
+    process.start()
+    process.join()
+    assert process.exitcode == 0 and queue.get() == 2

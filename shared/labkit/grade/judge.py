@@ -1,4 +1,4 @@
-"""The judge of one submission: `python -m labkit.grade.judge < job.json > verdict.json`.
+"""The judge of one submission, in a process of its own.
 
 Everything in this process is ours. The simulator runs here on inputs from the secret seed, the
 reference is computed here, and the verdict and the predicted latency come from the very run whose
@@ -13,9 +13,9 @@ import json
 import math
 import os
 import signal
-import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from ..run.backends import check_cores, copies, in_another_order, one_core
 from ..run.refused import as_dict
 from ..spec import Case, MustRaise, Passes
 from .facade import Facade
-from .plan import STUCK, Graded, load_plan
+from .plan import Graded, load_plan
 from .program import Program
 from .redraw import draws
 from .rpc_server import Overdue, Refused, Session, StudentError
@@ -43,7 +43,6 @@ from .time_flags import ReviewNotes
 
 #: address space of this process where the job does not say it: what tensors and trace may take
 MEMORY = 8 << 30
-
 
 LONGEST_TEXT = 5000  # of a verdict: reports, pages and answers repeat it
 #: seconds that the judge may take for a case beyond its limit; and, as Python's alarm rings between
@@ -562,43 +561,45 @@ def plain(data: Any) -> Any:
     return [plain(value) for value in data] if isinstance(data, (list, tuple)) else data
 
 
-def end_with_parent() -> None:
-    """Let Linux end this process when its parent ends: a judge left behind would run to the limits
-    of its plan, along with those of the next grader or server."""
-    if sys.platform.startswith("linux"):
-        import ctypes
+def begin() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return what judges in this process (nkisim.workers); what the simulator prints goes nowhere.
 
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
-
-
-def main() -> int:
-    """Read a job, judge, write the verdict; what the simulator prints goes nowhere."""
-    end_with_parent()
-    job = json.load(sys.stdin)
-    private = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    A judge that fails answers with a traceback under "failed".
+    """
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
-    sys.stdout = open(os.devnull, "w", encoding="utf-8")
-    try:
-        import resource
-
-        most = int(job.get("memory") or MEMORY)
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    except (ImportError, ValueError, OSError):
-        pass
+    os.dup2(null, 2)
     nkisim.be_strict()
-    os.environ["NKI_BACKEND"], os.environ["NKI_BANNER"] = "sim", "0"
 
-    def give_up(*what: str) -> None:
-        json.dump(what, private)
-        private.flush()
-        os._exit(STUCK)
+    def answer(job: dict[str, Any]) -> dict[str, Any]:
+        try:
+            import resource
 
-    with private:
-        json.dump(verdict(job, give_up), private, sort_keys=True)
-    return 0
+            most = int(job.get("memory") or MEMORY)
+            resource.setrlimit(resource.RLIMIT_AS, (most, most))
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        except (ImportError, ValueError, OSError):
+            pass
+
+        def give_up(*what: str) -> None:
+            _stuck(job).write_text(json.dumps(what), encoding="utf-8")
+            os._exit(1)
+
+        try:
+            return verdict(job, give_up)
+        except Exception:
+            return {"failed": traceback.format_exc()[-2000:]}
+
+    return answer
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def stuck_at(job: dict[str, Any]) -> list[str] | None:
+    """Return the case and target at which the judge of a job gave up; None if it did not."""
+    try:
+        return json.loads(_stuck(job).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+
+
+def _stuck(job: dict[str, Any]) -> Path:
+    return Path(job["submission"]).with_name("stuck.json")  # beside it: out of a kernel's reach

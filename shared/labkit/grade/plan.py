@@ -18,8 +18,6 @@ import nkisim
 from ..load import load_lab, load_module
 from ..spec import FLEET_TARGETS, Case, Lab, RubricLine, SpecError
 
-STUCK = 75  # exit code of a judge that says which case does not end
-
 
 @dataclass(frozen=True)
 class Plan:

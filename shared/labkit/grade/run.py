@@ -13,8 +13,6 @@ import json
 import os
 import secrets
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 import unicodedata
@@ -30,21 +28,28 @@ from filelock import FileLock, Timeout
 from rich.console import Console
 
 import nkisim
+from nkisim import workers
 
 from ..cli import known_labs, positive
 from ..dialect import DIALECTS, dialect_of
 from ..show import add_json, answer, progress, terminal
 from ..spec import SpecError
-from . import memory, policy, sandbox, staff, submissions
+from . import judge, memory, policy, sandbox, staff, submissions
 from .cluster import JOBS, on_cluster
 from .gradebook import Gradebook
-from .plan import STUCK, Graded, LatePolicy, digest, load_plan
+from .plan import Graded, LatePolicy, digest, load_plan
 from .report import environment, write_reports
 
 Task = dict[str, Any]
 
 
 LEAST_S = 60.0  # for what is judged again
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+    "OPENBLAS_NUM_THREADS": "1",
+    "NKI_BACKEND": "sim",
+    "NKI_BANNER": "0",
+}
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,14 @@ def grade_one(task: Task) -> dict[str, Any]:
     )
 
 
+def one_judge(seconds: float) -> workers.Workers:
+    """Return a process that judges a submission; it is Lost after so many seconds."""
+    return workers.Workers(
+        judge.begin, jobs=1, seconds=seconds, method="spawn", script=False, plain=True,
+        environment=_ENVIRONMENT,
+    )  # fmt: skip
+
+
 def _judge(task: Task) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="labkit-grade-") as scratch:
         folder = Path(scratch) / "submission"
@@ -99,41 +112,24 @@ def _judge(task: Task) -> dict[str, Any]:
             **{k: v for k, v in task.items() if k not in ("files", "student")},
             "submission": str(folder),
         }
-        env = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(
-                [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
-            ),
-        }
-        env.setdefault("OMP_NUM_THREADS", "1")
-        env["OPENBLAS_NUM_THREADS"] = "1"
-        process = subprocess.Popen(
-            [sys.executable, "-m", "labkit.grade.judge"],
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=scratch,
-        )
         begun = time.monotonic()
-        try:
-            out, err = process.communicate(json.dumps(job).encode(), timeout=task["patience_s"])
-        except subprocess.TimeoutExpired:
-            process.kill()
-            out, err = process.communicate()
+        with one_judge(task["patience_s"]) as process:
+            answer = process.ask(job)
+        if not isinstance(answer, workers.Lost):
+            if "failed" in answer:
+                raise RuntimeError(
+                    f"the judge failed; this is no fault of the submission:\n{answer['failed']}"
+                )
+            return answer
+        if answer.why == "time":
             return _unjudged(task, "it took longer than all limits allow")
-        if process.returncode == 0:
-            return json.loads(out)
-        if process.returncode == STUCK:  # the rest is judged without that case, in the time left
-            took = time.monotonic() - begun
-            left = {name: max(task[name] - took, LEAST_S) for name in ("total_s", "patience_s")}
-            return _judge({**task, **left, "stuck": [*task.get("stuck", []), json.loads(out)]})
-        if process.returncode < 0:
-            raise Killed(f"signal {-process.returncode}")
-        raise RuntimeError(
-            "the judge failed; this is no fault of the submission:\n"
-            + err.decode("utf-8", "replace")[-2000:]
-        )
+        stuck = judge.stuck_at(job)
+        if stuck is None:
+            raise Killed(answer.text)
+        # the rest is judged without that case, in the time left
+        took = time.monotonic() - begun
+        left = {name: max(task[name] - took, LEAST_S) for name in ("total_s", "patience_s")}
+        return _judge({**task, **left, "stuck": [*task.get("stuck", []), stuck]})
 
 
 def _unjudged(task: Task, why: str) -> dict[str, Any]:

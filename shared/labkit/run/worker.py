@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nkisim.workers import Lost, Workers
+from nkisim import workers
 
 from ..inputs import dtype_of
 from . import child
@@ -27,7 +27,7 @@ class Worker:
         self.in_process = in_process
         self._folder = tempfile.TemporaryDirectory(prefix="labkit-")
         self.workdir = Path(self._folder.name)
-        self._workers = Workers(
+        self._workers = workers.Workers(
             child.begin, (str(self.workdir),), jobs=1, method="spawn", script=False,
             seconds=lambda job: job["seconds"], plain=True,
             environment={"NKI_BACKEND": PROVIDER[backend], "NKI_BANNER": "0", "PYTHONUTF8": "1"},
@@ -59,7 +59,7 @@ class Worker:
 
     def _ask(self, job: dict[str, Any]) -> dict[str, Any]:
         reply = self._workers.ask(job)
-        if isinstance(reply, Lost):
+        if isinstance(reply, workers.Lost):
             text = f"the kernel ended without an answer: {reply.text}"
             if reply.why == "time":
                 text = (
