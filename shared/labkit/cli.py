@@ -505,6 +505,31 @@ def run_fleet(
     return exit_code(outcomes, finished=not board)
 
 
+def kernel_tester(lab: Lab, kernels: Sequence[str]) -> Callable[..., int]:
+    """Return the main of a lab's tester: one kernel or all, small cases or those of the contest.
+
+    Its exit code is 0 if all passed, 1 if a case failed, 2 if it could not run.
+    """
+
+    def main(argv: Sequence[str] | None = None) -> int:
+        parser = argparse.ArgumentParser(
+            prog="tester.py",
+            description="Check the kernels: small cases (the default), or with --speed those that "
+            "ask for a time.",
+        )
+        parser.add_argument("--kernel", choices=kernels, help="only this one")
+        speed = "the large cases, each with a threshold (the contest's)"
+        parser.add_argument("--speed", action="store_true", help=speed)
+        add_common_flags(parser, lab)
+        add_bench_flags(parser)
+        args = parser.parse_args(argv)
+        fleet = "contest" if args.speed else "quick"
+        cases = [c for c in lab.cases if fleet in c.fleets and args.kernel in (None, c.kernel)]
+        return run_tester(lab, cases, args)
+
+    return main
+
+
 def run_tester(lab: Lab, cases: Sequence[Case], args: argparse.Namespace) -> int:
     """Run some cases of a lab on one target as its tester does; return the exit code."""
     console = terminal()
