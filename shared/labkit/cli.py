@@ -496,10 +496,10 @@ def run_fleet(
             soft_wrap=True,
         )
     else:
-        for lab, mine in by_lab:
-            show_steps(console, lab, mine)
+        for lab, runs_of_lab in by_lab:
+            show_steps(console, lab, runs_of_lab)
             if lab.rubric:
-                show_score(console, lab, score(lab, mine))
+                show_score(console, lab, score(lab, runs_of_lab))
     note_latency(console, outcomes)
     console.print(closing(outcomes, args), highlight=False, soft_wrap=True)
     return exit_code(outcomes, finished=not board)

@@ -116,9 +116,9 @@ def run_steps(lab: Lab, target: str, steps: Sequence[Step], draw: bool = False) 
             bar.advance(task)
     states = []
     for step in steps:
-        mine = [o for o in outcomes if o.case.name in step.cases]
-        if mine:
-            states.append(State(step, step_state(mine, step.speed), mine))
+        of_step = [o for o in outcomes if o.case.name in step.cases]
+        if of_step:
+            states.append(State(step, step_state(of_step, step.speed), of_step))
     for state in states if draw else ():
         for o in state.outcomes:
             if o.stats and sum(o.stats["instructions"].values()) <= INSTRUCTIONS:

@@ -72,9 +72,9 @@ def headline(prof: Profile) -> str:
 
 def described(outputs: Any) -> list[tuple[str, str]]:
     """Return (name, shape, dtype and a few values) of what a kernel returned."""
-    every = outputs if isinstance(outputs, (tuple, list)) else [outputs]
+    results = outputs if isinstance(outputs, (tuple, list)) else [outputs]
     out = []
-    for k, value in enumerate(every):
+    for k, value in enumerate(results):
         if not hasattr(value, "shape"):
             out.append((f"output {k}", repr(value)[:200]))
             continue

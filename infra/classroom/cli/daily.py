@@ -131,17 +131,17 @@ def elsewhere(r: Run, machines: list[Machine], failed: dict[str, str]) -> list[s
         )
     shelf = archives.Shelf(r.spec.out / "work")
     shelf.folder.mkdir(parents=True, exist_ok=True)
-    fetch, told, safe = copies.fetcher(place, shelf), [], []
+    fetch, notes, safe = copies.fetcher(place, shelf), [], []
     for m in stuck:
         if fetch(m) is None:
-            told.append(
+            notes.append(
                 f"{m.name} stays where it is: it has not said that all of its work is in the bucket"
                 " (a crash, or it was never configured with copies). Start it later."
             )
         else:
             safe.append(m)
     if not safe:
-        return told
+        return notes
     names = frozenset(m.name for m in safe)
     zones = {m.name: m.zone for m in safe}
     provision.launch.retire(r, safe)
@@ -152,7 +152,7 @@ def elsewhere(r: Run, machines: list[Machine], failed: dict[str, str]) -> list[s
     for m in outcome.machines:
         failed.pop(m.name, None)
         machines[:] = [m if old.name == m.name else old for old in machines]
-        told.append(
+        notes.append(
             f"{m.name} has a new machine in {m.zone} ({zones[m.name]} was full). Run configure"
             f" --limit {m.name}: the work comes back with it."
         )
@@ -160,4 +160,4 @@ def elsewhere(r: Run, machines: list[Machine], failed: dict[str, str]) -> list[s
         failed[name] = f"{why}. Its old machine is ended, its work is safe in the bucket and in" + (
             f" {shelf.folder}. Run provision --limit {name} again later."
         )
-    return told
+    return notes

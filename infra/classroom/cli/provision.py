@@ -135,8 +135,8 @@ def save_before_the_end(run: Run, gone: list[Machine]) -> None:
     unsafe = archives.unsafe(run.spec.out, name, rest, given_up, run.cloud.now())
     if unsafe:
         fetch.stop_started(run.cloud, done)
-        told = {m: done.failed.get(m, why) for m, why in unsafe.items()}
-        raise archives.WorkNotSaved(name, told)
+        reasons = {m: done.failed.get(m, why) for m, why in unsafe.items()}
+        raise archives.WorkNotSaved(name, reasons)
 
 
 def provision(run: Run, confirm_removals: bool = False, confirm_changes: bool = False) -> Outcome:

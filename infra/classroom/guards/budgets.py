@@ -166,20 +166,20 @@ def budgets(run: Run, owners: dict[str, list[str]]) -> None:
                 "budgets", GLOBAL, "describe_budgets", "Budgets", AccountId=run.cloud.account
             )
         }
-    want, told = _wanted(run, owners, have), _recipients(run)
+    want, recipients = _wanted(run, owners, have), _recipients(run)
 
     def write(item: tuple[str, Wanted]) -> None:
         name, wanted = item
         if name in have:
-            _update(run, name, wanted, have[name], told)
+            _update(run, name, wanted, have[name], recipients)
         else:
-            run.do(f"create budget {name}", partial(_create, run, name, wanted, told))
+            run.do(f"create budget {name}", partial(_create, run, name, wanted, recipients))
 
     with doing("write the budgets"):
         run_all(write, want.items())
     if not run.check:
         run.spec.out.mkdir(parents=True, exist_ok=True)
-        (run.spec.out / TOLD).write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
+        (run.spec.out / TOLD).write_text(json.dumps(recipients, indent=1, sort_keys=True) + "\n")
     if run.limit is None:
         ours = (owner_budget(run, ""), account_budget_name(run))
         _delete(run, sorted(n for n in set(have) - set(want) if n.startswith(ours)))

@@ -327,14 +327,14 @@ def _staff(
 
 
 def _dropped_staff(staff: list[tuple[str, ...]], left: list[str], remove: bool) -> str:
-    told = f"{len(staff)} staff are in staff.csv"
+    text = f"{len(staff)} staff are in staff.csv"
     if keyless := sum(not key for *_, key in staff):
-        told += f", {keyless} without a public_key (no SSH)"
+        text += f", {keyless} without a public_key (no SSH)"
     if nowhere := sum(role != "instructor" and not where for _, role, where, _ in staff):
-        told += f", {nowhere} without a section (no machine; write sections, or all)"
+        text += f", {nowhere} without a section (no machine; write sections, or all)"
     if left:
-        told += f"; {len(left)} are not in the export and were " + ("removed" if remove else "kept")
-    return told
+        text += f"; {len(left)} are not in the export and were " + ("removed" if remove else "kept")
+    return text
 
 
 def _write(path: Path, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

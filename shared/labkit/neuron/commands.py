@@ -111,8 +111,8 @@ def neuron(argv: Sequence[str] | None = None) -> int:
         console.print(f"{out}: {total:,.1f} us, measured", soft_wrap=True)
         return 0
     host = os.environ.get("LABKIT_HOST_NAME") or f"{getpass.getuser()}@{socket.gethostname()}"
-    *told, command = open_page(neff, ntff, host)
-    for line in told:
+    *notes, command = open_page(neff, ntff, host)
+    for line in notes:
         console.print(line, soft_wrap=True)
     words = command.split()
     return subprocess.run([find(words[0]) or words[0], *words[1:]]).returncode

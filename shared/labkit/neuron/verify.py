@@ -331,7 +331,7 @@ def page(rows: Sequence[Row], facts: dict[str, Any], proposal: str) -> str:
         if errors
         else "nothing was measured here"
     )
-    told = ", ".join(f"{name} {value}" for name, value in facts.items())
+    settings = ", ".join(f"{name} {value}" for name, value in facts.items())
     body = []
     for r in rows:
         bad = any(v != "passed" for v in r.verdicts.values()) or r.disagree
@@ -357,7 +357,7 @@ def page(rows: Sequence[Row], facts: dict[str, Any], proposal: str) -> str:
         " 0;border-bottom:1px solid #ddd}.n{text-align:right;white-space:nowrap}.bad td{color:"
         "#c23f35}pre{background:#f4f4f4;padding:12px;overflow:auto}</style>"
         "<h1>nkisim against hardware</h1>"
-        f"<p>{escape(head)}. {escape(told)}</p><table><tr><th>case<th>target<th>"
+        f"<p>{escape(head)}. {escape(settings)}</p><table><tr><th>case<th>target<th>"
         "outputs<th>predicted us<th>measured us<th>error<th></tr>" + "".join(body) + "</table>"
         f"<h2>Proposal for constants</h2><pre>{escape(proposal)}</pre></html>\n"
     )
@@ -492,8 +492,8 @@ def report(
         if found["records"]
         else "nothing was measured, so there is nothing to fit"
     )
-    told = {k: v for k, v in facts.items() if k in ("time", "sdk", "target", "git_commit") and v}
-    (out / "verify_sim.html").write_text(page(rows, told, proposal), encoding="utf-8")
+    shown = {k: v for k, v in facts.items() if k in ("time", "sdk", "target", "git_commit") and v}
+    (out / "verify_sim.html").write_text(page(rows, shown, proposal), encoding="utf-8")
     console.print(table(rows, backends))
     for row in rows:
         for text in row.disagree:

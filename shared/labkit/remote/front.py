@@ -113,7 +113,7 @@ def pages(files: Sequence[str], root: Path) -> list[str]:
 
     NAME.measured.json is shown with NAME.html, the predicted page of the same case and target.
     """
-    told = []
+    shown = []
     for name in files:
         if not name.endswith(".measured.json"):
             continue
@@ -123,7 +123,7 @@ def pages(files: Sequence[str], root: Path) -> list[str]:
             base.with_name(f"{base.name}.both.html"),
         )
         if not predicted.exists():
-            told.append(
+            shown.append(
                 f"{name}: run  nox -s profile  here as well, then  python -m nkisim view "
                 f"{base.name}.html --measured {base.name}.measured.json"
             )
@@ -144,12 +144,12 @@ def pages(files: Sequence[str], root: Path) -> list[str]:
             capture_output=True,
             text=True,
         )
-        told.append(
+        shown.append(
             f"measured above predicted: {out.relative_to(root).as_posix()}"
             if done.returncode == 0
             else (done.stderr.strip() or f"{name} is no profile")
         )
-    return told
+    return shown
 
 
 def print_report(report: Report, err: Console, results: Path) -> None:

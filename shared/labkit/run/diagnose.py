@@ -300,10 +300,10 @@ def _carried(e: np.ndarray, a: np.ndarray, bad: np.ndarray, limit: Tolerance) ->
             later, before = (_pick(axis, s) for s in (slice(step, None), slice(None, -step)))
             if not _mostly(bad_part[later]):
                 continue
-            off, told = a_part[later] - a_part[before] - e_part[later], e_part[later]
+            off, right = a_part[later] - a_part[before] - e_part[later], e_part[later]
             if axis < len(shape) - 1 and shape[-1] > 3:
-                off, told = (array - array.mean(axis=-1, keepdims=True) for array in (off, told))
-            if float(_close(told, 0 * told, limit).mean()) > 0.5:
+                off, right = (array - array.mean(axis=-1, keepdims=True) for array in (off, right))
+            if float(_close(right, 0 * right, limit).mean()) > 0.5:
                 continue  # rows of one value: any others would seem to follow
             allowed = slack.atol + slack.rtol * np.abs(a_part[later])
             if float((np.abs(off) <= allowed).mean()) > 0.98:

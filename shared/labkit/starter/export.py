@@ -188,9 +188,9 @@ def secrets_by_lab(
     """
     found = Secrets({}, {})
     for lab in dict.fromkeys(place.partition("/")[0] for place, _ in secret):
-        mine = [(place, lines) for place, lines in secret if place.startswith(f"{lab}/")]
+        of_lab = [(place, lines) for place, lines in secret if place.startswith(f"{lab}/")]
         others = [text for name, text in tours.items() if name != lab]
-        part = secrets_of(mine, [*given, *others])
+        part = secrets_of(of_lab, [*given, *others])
         found.lines.update(part.lines)
         found.shapes.update(part.shapes)
     return found

@@ -36,8 +36,8 @@ def _signs(
 ) -> Iterator[tuple[int, float, int, np.ndarray]]:
     """Yield (line, time that another chip would save, most frequent op spec, instructions)."""
     saves = np.where(wanted, facts.cheaper(hw), 0.0)
-    mine = np.flatnonzero(saves[facts.spec] > 0.0)
-    for line, some in facts.by_line(mine):
+    cheaper = np.flatnonzero(saves[facts.spec] > 0.0)
+    for line, some in facts.by_line(cheaper):
         specs = facts.spec[some]
         yield line, float(saves[specs].sum()), int(np.bincount(specs).argmax()), some
 
@@ -115,15 +115,15 @@ def no_reload(facts: Facts, sign: Sign) -> float:
 def transposes(facts: Facts) -> Iterator[Sign]:
     """Transposes on the Tensor Engine, by line: those of a tile that was transposed before, and
     all of them where there are none and a product could take its operands the other way."""
-    mine = facts.of_specs(lambda k, n: is_transpose(k))
-    if not len(mine):
+    turning = facts.of_specs(lambda k, n: is_transpose(k))
+    if not len(turning):
         return
     products = facts.of_specs(lambda k, n: _matmul(k) and not is_transpose(k))
     acc = accesses(facts.trace, facts.hw, "rename" in facts.on)
-    again, copies = _repeated(facts, acc, mine)
+    again, copies = _repeated(facts, acc, turning)
     work = facts.interval[facts.spec]
     all_of_it = float(work[np.asarray(facts.plan.engine) == TENSOR].sum())
-    for line, some in facts.by_line(mine):
+    for line, some in facts.by_line(turning):
         busy = facts.of_latency["tensor"] * float(work[some].sum()) / all_of_it
         say = {"count": f"{len(some):,}", "busy": busy, "remedy": OTHER_LAYOUT}
         repeated = some[np.isin(some, again)]
@@ -187,18 +187,18 @@ def _first_warmup(facts: Facts) -> float:
 def cold(facts: Facts) -> Iterator[Sign]:
     """A Tensor Engine whose clock is not full, after its first warm-up."""
     factor = facts.hw.timing.pe_cold_factor
-    mine = np.flatnonzero(facts.plan.engine == TENSOR)
+    matmuls = np.flatnonzero(facts.plan.engine == TENSOR)
     lost = (
         facts.plan.busy["tensor"]
-        - float(facts.interval[facts.spec[mine]].sum())
+        - float(facts.interval[facts.spec[matmuls]].sum())
         - _first_warmup(facts)
     )
     if lost > 0.0 and factor > 1.0:
         yield Sign(
-            facts.busiest(mine, facts.interval),
+            facts.busiest(matmuls, facts.interval),
             facts.body - facts.plan.busy["tensor"] + lost,
             {"factor": factor, "cold": lost * factor / (factor - 1.0)},
-            mine,
+            matmuls,
         )
 
 
@@ -305,8 +305,8 @@ def idle_lanes(facts: Facts) -> Iterator[Sign]:
     lanes = np.array([max(p.shape[0] for p in k.operands) for k in facts.op_specs] or [1])
     few = (lanes <= facts.hw.pmax // 2) & (facts.interval > 0.0) & ~_on(facts, "tensor")
     saves = np.where(few, facts.interval * (1.0 - lanes / facts.hw.pmax), 0.0)
-    mine = np.flatnonzero(saves[facts.spec] > 0.0)
-    for line, some in facts.by_line(mine):
+    cheaper = np.flatnonzero(saves[facts.spec] > 0.0)
+    for line, some in facts.by_line(cheaper):
         n = int(np.bincount(facts.spec[some]).argmax())
         yield Sign(
             line,
@@ -339,10 +339,10 @@ def all_lanes(facts: Facts, sign: Sign) -> float:
 def tables(facts: Facts) -> Iterator[Sign]:
     """Changes of the activation table."""
     table = np.array([w.table if w else "" for w in facts.plan.works] or [""], object)
-    mine = np.flatnonzero(table[facts.spec] != "")
-    mine = mine[np.argsort(facts.plan.start[mine], kind="stable")]
-    used = table[facts.spec[mine]]
-    changes = mine[np.append(True, used[1:] != used[:-1])[: len(mine)]]
+    activations = np.flatnonzero(table[facts.spec] != "")
+    activations = activations[np.argsort(facts.plan.start[activations], kind="stable")]
+    used = table[facts.spec[activations]]
+    changes = activations[np.append(True, used[1:] != used[:-1])[: len(activations)]]
     if len(changes) > 1:
         each = facts.hw.timing.act_table_us
         names = sorted(set(used.tolist()))

@@ -53,8 +53,8 @@ def _excess(facts: Facts, mine: np.ndarray) -> float:
 
 def transposing(facts: Facts) -> Iterator[Sign]:
     """DMAs that transpose."""
-    mine = facts.of_specs(lambda k, n: k.engine == "dma" and k.row.transposes)
-    for line, some in facts.by_line(mine):
+    turning = facts.of_specs(lambda k, n: k.engine == "dma" and k.row.transposes)
+    for line, some in facts.by_line(turning):
         item = facts.op_specs[facts.spec[some[0]]].operands[0].dtype.itemsize
         yield Sign(line, _excess(facts, some), {"item": item, **_rates(facts, some)}, some)
 
@@ -147,18 +147,20 @@ def joined(facts: Facts, sign: Sign) -> float:
 
 def spills(facts: Facts) -> Iterator[Sign]:
     """What tiles that do not fit cost."""
-    mine = facts.of_specs(lambda k, n: k.row.spills)
-    if len(mine):
+    moved = facts.of_specs(lambda k, n: k.row.spills)
+    if len(moved):
         us = facts.dma_us + facts.trigger_us + facts.interval
-        psum = not facts.nbytes[facts.spec[mine]].any()
+        psum = not facts.nbytes[facts.spec[moved]].any()
         yield Sign(
-            facts.busiest(mine, us),
-            float(us[facts.spec[mine]].sum()),
+            facts.busiest(moved, us),
+            float(us[facts.spec[moved]].sum()),
             {
                 "memory": "PSUM" if psum else "SBUF",
-                "nbytes": size(sum(facts.op_specs[k].operands[0].nbytes for k in facts.spec[mine])),
+                "nbytes": size(
+                    sum(facts.op_specs[k].operands[0].nbytes for k in facts.spec[moved])
+                ),
             },
-            mine,
+            moved,
         )
 
 
@@ -181,12 +183,12 @@ def round_trips(facts: Facts) -> Iterator[Sign]:
     ours = ~np.array([k.row.spills for k in facts.op_specs] or [False])[facts.spec[side["instr"]]]
     wrote = np.bincount(side["storage"][side["write"] & ours], minlength=count) > 0
     read = np.bincount(side["storage"][~side["write"] & ours], minlength=count) > 0
-    mine = (wrote & read)[side["storage"]] & ours
-    if not mine.any():
+    returned = (wrote & read)[side["storage"]] & ours
+    if not returned.any():
         return
-    instrs, back = np.unique(side["instr"][mine]), side["instr"][mine & ~side["write"]]
+    instrs, back = np.unique(side["instr"][returned]), side["instr"][returned & ~side["write"]]
     line = facts.busiest(back, facts.dma_us + facts.trigger_us)
-    there = facts.busiest(side["instr"][mine & side["write"]], facts.dma_us + facts.trigger_us)
+    there = facts.busiest(side["instr"][returned & side["write"]], facts.dma_us + facts.trigger_us)
     specs = facts.spec[instrs]
     place = facts.where(there)
     yield Sign(
@@ -257,9 +259,9 @@ def _overlapping(facts: Facts, side: dict[str, np.ndarray], share: np.ndarray) -
     )
     step = np.array([abs(p.strides[0]) for _, _, p in operand_specs] or [0])
     span = np.array([p.span(free=True) for _, _, p in operand_specs] or [0])
-    mine = dense[side["operand_spec"]] & (share[side["instr"]] > 0.0)
-    which, instr, lowest = side["operand_spec"][mine], side["instr"][mine], side["lowest"][mine]
-    key = np.stack([facts.line[instr], side["storage"][mine], step[which]])
+    kept = dense[side["operand_spec"]] & (share[side["instr"]] > 0.0)
+    which, instr, lowest = (side[name][kept] for name in ("operand_spec", "instr", "lowest"))
+    key = np.stack([facts.line[instr], side["storage"][kept], step[which]])
     groups = np.unique(key, axis=1, return_inverse=True)[1].ravel()
     for g in range(int(groups.max(initial=-1)) + 1):
         some = np.flatnonzero(groups == g)
@@ -287,26 +289,26 @@ def _but_dma(shares: dict[str, float]) -> list[float]:
 
 def wide(facts: Facts) -> Iterator[Sign]:
     """A kernel that only its bytes limit, and whose elements have 32 bits."""
-    every = _plain(facts)
+    plain = _plain(facts)
     if (
         facts.share["dma"] < BUSY
         or max(_but_dma(facts.share)) >= BUSY
-        or _excess(facts, every) > EFFICIENT * float(facts.dma_us[facts.spec[every]].sum())
+        or _excess(facts, plain) > EFFICIENT * float(facts.dma_us[facts.spec[plain]].sum())
     ):
         return
-    mine = facts.of_specs(
+    wide_dmas = facts.of_specs(
         lambda k, n: (
             facts.plan.transfers[n] is not None
             and k.operands[0].dtype.itemsize == 4
             and not k.row.spills
         )
     )
-    if len(mine):
+    if len(wide_dmas):
         yield Sign(
-            facts.busiest(mine, facts.dma_us),
-            float(facts.dma_us[facts.spec[mine]].sum()) / 2,
+            facts.busiest(wide_dmas, facts.dma_us),
+            float(facts.dma_us[facts.spec[wide_dmas]].sum()) / 2,
             {"busy": facts.of_latency["dma"], "other": max(_but_dma(facts.of_latency))},
-            mine,
+            wide_dmas,
         )
 
 
@@ -361,12 +363,12 @@ def one_queue(facts: Facts) -> Iterator[Sign]:
     asked, each = unit[facts.spec[some]], facts.trigger_us[facts.spec[some]]
     us = {u: float(each[asked == u].sum()) for u in _OTHER}
     full = max(us, key=lambda u: us[u])
-    mine = some[asked == full]
+    waiting = some[asked == full]
     yield Sign(
-        facts.busiest(mine, facts.trigger_us),
+        facts.busiest(waiting, facts.trigger_us),
         (us[full] - us[_OTHER[full]]) / 2,
-        {"count": f"{len(mine):,}", "full": full, "other": _OTHER[full]},
-        np.concatenate([one[1::2] for _, one in facts.by_line(mine)]),
+        {"count": f"{len(waiting):,}", "full": full, "other": _OTHER[full]},
+        np.concatenate([one[1::2] for _, one in facts.by_line(waiting)]),
         _OTHER[full],
     )
 

@@ -110,11 +110,11 @@ class Facts:
 
     def cheaper(self, hw: NeuronCore) -> np.ndarray:
         """Return what an instruction of each spec would save its engine on another chip."""
-        mine = [
+        rewrites = [
             cost.work(k, hw, e).interval_us if w else 0.0
             for k, e, w in zip(self.op_specs, self.plan.engines, self.plan.works)
         ]
-        return self.interval - np.array(mine or [0.0])
+        return self.interval - np.array(rewrites or [0.0])
 
     # -- DMA ---------------------------------------------------------------------------------
 
@@ -157,8 +157,8 @@ class Facts:
         hbm = np.array(
             [p.memory is HBM and k.engine == "dma" for k, _, p in operand_specs] or [False]
         )
-        mine = hbm[accesses.operand_spec]
-        return {name: getattr(accesses, name)[mine] for name in accesses._fields}
+        in_hbm = hbm[accesses.operand_spec]
+        return {name: getattr(accesses, name)[in_hbm] for name in accesses._fields}
 
     # -- waits -------------------------------------------------------------------------------
 

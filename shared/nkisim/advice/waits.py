@@ -86,13 +86,13 @@ def psum_banks(facts: Facts) -> Iterator[Sign]:
     waits = np.where(psum, _waits(facts), 0.0)
     if not (full or waits.any()):
         return
-    mine = np.flatnonzero(psum & (facts.plan.engine != DMA))
-    line = facts.busiest(mine, facts.interval)
+    writers = np.flatnonzero(psum & (facts.plan.engine != DMA))
+    line = facts.busiest(writers, facts.interval)
     readers = facts.of_specs(lambda k, n: any(p.memory is PSUM for p in k.operands[k.outputs :]))
     place = facts.where(facts.busiest(readers, facts.interval)) if len(readers) else None
     idle = facts.body - facts.plan.busy["tensor"]
     other = f"line {place.line}" if place else "another instruction"
-    yield Sign(line, idle, {"other": other}, mine)
+    yield Sign(line, idle, {"other": other}, writers)
 
 
 def no_banks(facts: Facts, sign: Sign) -> float:
@@ -154,17 +154,17 @@ def blocked_queue(facts: Facts) -> Iterator[Sign]:
     before, after = deps.waits()
     np.maximum.at(ready, after, plan.end[before])
     behind = path.behind
-    mine = np.flatnonzero((deps.queue == LOADS) & (behind >= 0))
-    mine = mine[deps.queue[behind[mine]] == LOADS]
-    head = behind[mine]
+    loads = np.flatnonzero((deps.queue == LOADS) & (behind >= 0))
+    loads = loads[deps.queue[behind[loads]] == LOADS]
+    head = behind[loads]
     # both go at once, and the one in front has only then got its data
-    held = np.maximum(ready[mine], path.leaves[behind[head]] * (behind[head] >= 0))
+    held = np.maximum(ready[loads], path.leaves[behind[head]] * (behind[head] >= 0))
     lost = np.minimum(plan.issue[head], ready[head]) - held
-    stuck = (lost > STUCK) & (plan.issue[mine] - path.leaves[head] < STUCK)
+    stuck = (lost > STUCK) & (plan.issue[loads] - path.leaves[head] < STUCK)
     us = np.zeros(len(facts.spec))
     np.maximum.at(us, head[stuck], lost[stuck])
     for line, some in facts.by_line(np.flatnonzero(us > 0.0)):
-        others = mine[stuck & (facts.line[head] == line)]
+        others = loads[stuck & (facts.line[head] == line)]
         place = facts.where(_most(facts.line[others]))
         pred = plan.pred[some]
         what = facts.where(_most(facts.line[pred[pred >= 0]]))
@@ -183,10 +183,10 @@ def blocked_queue(facts: Facts) -> Iterator[Sign]:
 def _peak(facts: Facts) -> int:
     """Return the bytes of a partition of SBUF that tiles take at most, in program order."""
     v = facts.plan.deps.versions
-    mine = ~v.psum & (v.resident > 0)
+    in_sbuf = ~v.psum & (v.resident > 0)
     change = np.zeros(len(facts.spec) + 1, np.int64)
-    np.add.at(change, v.first[mine], v.resident[mine])
-    np.add.at(change, v.last[mine] + 1, -v.resident[mine])
+    np.add.at(change, v.first[in_sbuf], v.resident[in_sbuf])
+    np.add.at(change, v.last[in_sbuf] + 1, -v.resident[in_sbuf])
     return int(np.cumsum(change).max(initial=0))
 
 
@@ -216,14 +216,14 @@ def in_turn(facts: Facts) -> Iterator[Sign]:
     most = facts.body - max(plan.busy.values())
     lost: dict[tuple[int, int], float] = {}
     for e in range(len(COMPUTE)):
-        mine = np.flatnonzero(np.asarray(plan.engine) == e)
-        mine = mine[np.argsort(plan.start[mine], kind="stable")]
-        if len(mine) < 2:
+        on_engine = np.flatnonzero(np.asarray(plan.engine) == e)
+        on_engine = on_engine[np.argsort(plan.start[on_engine], kind="stable")]
+        if len(on_engine) < 2:
             continue
         # the earliest time at which something that comes later on this engine could have begun
-        soonest = np.minimum.accumulate(ready[mine][::-1])[::-1]
-        waits = plan.start[mine[1:]] - np.maximum(path.leaves[mine[:-1]], soonest[1:])
-        for i, us in zip(mine[1:].tolist(), waits.tolist()):
+        soonest = np.minimum.accumulate(ready[on_engine][::-1])[::-1]
+        waits = plan.start[on_engine[1:]] - np.maximum(path.leaves[on_engine[:-1]], soonest[1:])
+        for i, us in zip(on_engine[1:].tolist(), waits.tolist()):
             pred = int(plan.pred[i])
             if us > STUCK and pred >= 0 and plan.engine[pred] not in (e, DMA):
                 key = int(facts.line[i]), int(facts.line[pred])

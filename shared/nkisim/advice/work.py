@@ -57,8 +57,8 @@ def masked(facts: Facts) -> np.ndarray:
         return np.zeros(0, np.int64)
     acc = accesses(facts.trace, facts.hw, "rename" in facts.on)
     idle = _idle(facts, acc, hides)
-    every = _backwards(facts, acc, acc.ev["instr"], acc.ev["write"], idle)
-    return np.setdiff1d(every, unread(facts))
+    useless = _backwards(facts, acc, acc.ev["instr"], acc.ev["write"], idle)
+    return np.setdiff1d(useless, unread(facts))
 
 
 def _hides(spec: OpSpec) -> bool:
@@ -77,16 +77,16 @@ def _idle(facts: Facts, acc: Accesses, hides: np.ndarray) -> np.ndarray:
     wide_at = wide[acc.ev["operand_spec"]].tolist()
     product = np.array([k.engine == "tensor" for k in facts.op_specs] or [False])[facts.spec]
     for i in range(len(facts.spec)):
-        mine = range(first[i], first[i + 1])
+        events = range(first[i], first[i + 1])
         if not hides[i] and not facts.is_dma[i]:
-            read = [a for a in mine if not writes[a]]
+            read = [a for a in events if not writes[a]]
             if product[i]:  # a sum in PSUM that it goes on with is no operand
-                own = {vid[a] for a in mine if writes[a]}
+                own = {vid[a] for a in events if writes[a]}
                 idle[i] = any(filled.get(vid[a], False) for a in read if vid[a] not in own)
             else:
                 large = [a for a in read if wide_at[a]] or read
                 idle[i] = bool(large) and all(filled.get(vid[a], False) for a in large)
-        for a in mine:
+        for a in events:
             if writes[a]:
                 filled[vid[a]] = bool(idle[i]) and filled.get(vid[a], True)
     return idle
@@ -138,14 +138,14 @@ def _backwards(
     vid, writes = acc.vid.tolist(), write.tolist()
     out = []
     for i in range(len(facts.spec) - 1, -1, -1):
-        mine = range(first[i], first[i + 1])
+        events = range(first[i], first[i + 1])
         if gone is not None and gone[i]:
             out.append(i)
             continue
-        if not (keeps[i] or any(writes[a] and needed[vid[a]] for a in mine)):
+        if not (keeps[i] or any(writes[a] and needed[vid[a]] for a in events)):
             out.append(i)
             continue
-        for a in mine:
+        for a in events:
             if not writes[a]:
                 needed[vid[a]] = True
     return np.array(out[::-1], np.int64)
@@ -172,13 +172,13 @@ def left_out(facts: Facts, sign: Sign) -> float:
 
 def _signs(facts: Facts, some: np.ndarray) -> Iterator[Sign]:
     us = facts.interval + facts.dma_us + facts.trigger_us
-    for line, mine in facts.by_line(some):
-        specs = facts.spec[mine]
+    for line, of_line in facts.by_line(some):
+        specs = facts.spec[of_line]
         yield Sign(
             line,
             float(us[specs].sum()),
-            {"count": f"{len(mine):,}", "nbytes": size(int(facts.nbytes[specs].sum()))},
-            mine,
+            {"count": f"{len(of_line):,}", "nbytes": size(int(facts.nbytes[specs].sum()))},
+            of_line,
         )
 
 
@@ -191,8 +191,8 @@ def separate_sums(facts: Facts) -> Iterator[Sign]:
     if len(facts.spec) > MOST or not sums.any():
         return
     made = _makers(facts, sums)
-    mine = np.array([i for i, maker in made.items() if maker >= 0], np.int64)
-    for line, some in facts.by_line(mine):
+    made_here = np.array([i for i, maker in made.items() if maker >= 0], np.int64)
+    for line, some in facts.by_line(made_here):
         place = facts.where(int(facts.line[made[int(some[0])]]))
         yield Sign(
             line,
@@ -257,10 +257,10 @@ def squares(facts: Facts) -> Iterator[Sign]:
         or [False]
     )
     rows, starts = np.array(facts.trace.rows, np.int64), np.array(facts.trace.starts, np.int64)
-    mine = np.flatnonzero(multiplies[facts.spec])
-    one, other = (operand_at(starts[mine], n) for n in (1, 2))
+    products = np.flatnonzero(multiplies[facts.spec])
+    one, other = (operand_at(starts[products], n) for n in (1, 2))
     same = (rows[one] == rows[other]) & (rows[one + 1] == rows[other + 1])
-    for line, some in facts.by_line(mine[same]):
+    for line, some in facts.by_line(products[same]):
         yield Sign(
             line,
             float(facts.interval[facts.spec[some]].sum()),

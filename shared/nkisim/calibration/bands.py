@@ -50,37 +50,37 @@ def by_kind(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
     near = neighbours(some)
     out = []
     for kind in kinds.KINDS:
-        mine = [o for o in some if o.kind == kind]
-        if not mine:
+        of_kind = [o for o in some if o.kind == kind]
+        if not of_kind:
             continue
-        count = Counter(o.family for o in mine)
-        weight = np.array([1 / count[o.family] for o in mine])
+        count = Counter(o.family for o in of_kind)
+        weight = np.array([1 / count[o.family] for o in of_kind])
         blind = np.array(
-            [abs(o.error_pct or 0.0 if o.blind_pct is None else o.blind_pct) for o in mine]
+            [abs(o.error_pct or 0.0 if o.blind_pct is None else o.blind_pct) for o in of_kind]
         )
         others = [n for n in near if n["kind"] != kind]
-        told = [
+        with_band = [
             (o, band.pct)
-            for o in mine
+            for o in of_kind
             if not o.relative
             and (band := expected(others, o.target, o.bound, o.body_us, o.kind)) is not None
         ]
-        pairs = order(mine)
+        pairs = order(of_kind)
         out.append(
             {
                 "kind": kind,
-                "records": len(mine),
+                "records": len(of_kind),
                 "families": len(count),
                 "median": _weighted(blind, weight, 0.5),
                 "p90": _weighted(blind, weight, 0.9),
                 "mape": round(float(np.average(blind, weights=weight)), 1),
                 "seen_median": _weighted(
-                    np.array([abs(o.error_pct or 0.0) for o in mine]), weight, 0.5
+                    np.array([abs(o.error_pct or 0.0) for o in of_kind]), weight, 0.5
                 ),
                 "pairs": pairs["pairs"],
                 "pairs_right": pairs["pairs_right"],
-                "bands": len(told),
-                "within": sum(abs(o.error_pct or 0.0) <= pct for o, pct in told),
+                "bands": len(with_band),
+                "within": sum(abs(o.error_pct or 0.0) <= pct for o, pct in with_band),
             }
         )
     return out
@@ -126,10 +126,10 @@ def hit_rates(outcomes: Iterable[Outcome]) -> dict[str, Any]:
     some = [o for o in outcomes if o.error_pct is not None and not o.unknown]
     near = neighbours(some)
     band = {
-        id(o): round(told.pct, 1)
+        id(o): round(promised.pct, 1)
         for o in some
         if (
-            told := expected(
+            promised := expected(
                 (n for n in near if n["family"] != o.family), o.target, o.bound, o.body_us, o.kind
             )
         )

@@ -64,7 +64,7 @@ def write(path: Path, outcomes: list[Outcome], twins: Iterable[Outcome]) -> None
 
 def page(facts: dict[str, Any]) -> str:
     """Return the figures that `write` wrote, in Markdown: residuals of docs/latency-model.md."""
-    told, across = facts["order"], facts["across"]
+    inside, across = facts["order"], facts["across"]
 
     def rate(right: int, of: int) -> str:
         return f"{right} of {of} ({100 * right / of:.0f} %)" if of else "-"
@@ -73,28 +73,28 @@ def page(facts: dict[str, Any]) -> str:
         f"{facts['compared']} records compared, {facts['skipped']} skipped; |error|: median "
         f"{facts['median_error_pct']} %, 90th percentile {facts['p90_error_pct']} %, mean "
         f"{facts['mean_error_pct']} %. Of "
-        f"{told['pairs']} pairs of variants that differ by more than {100 * CLEAR:.0f} %, "
-        f"{100 * told['pairs_right'] / told['pairs']:.0f} % are told apart rightly; the best "
-        f"variant (within {100 * CLEAR:.0f} %) of {told['best_right']} families of "
-        f"{told['families']}.",
+        f"{inside['pairs']} pairs of variants that differ by more than {100 * CLEAR:.0f} %, "
+        f"{100 * inside['pairs_right'] / inside['pairs']:.0f} % are told apart rightly; the best "
+        f"variant (within {100 * CLEAR:.0f} %) of {inside['best_right']} families of "
+        f"{inside['families']}.",
         "",
         "| records | constants | number | median % | 90th percentile % | mean % | pairs right | "
         "best right |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    every = [(f"`{f['file']}`", f, f["across"]) for f in facts["files"]]
-    every.append(
+    rows = [(f"`{f['file']}`", f, f["across"]) for f in facts["files"]]
+    rows.append(
         (
             "all",
             {
-                **told,
+                **inside,
                 "records": facts["compared"],
                 **{k: facts[k] for k in ("median_error_pct", "p90_error_pct", "mean_error_pct")},
             },
             across,
         )
     )
-    for name, seen, unseen in every:
+    for name, seen, unseen in rows:
         for f, what in ((seen, "as they are"), (unseen, "fitted without the family")):
             if f:
                 out.append(
@@ -103,15 +103,15 @@ def page(facts: dict[str, Any]) -> str:
                     f"{rate(f['pairs_right'], f['pairs'])} | "
                     f"{rate(f['best_right'], f['families'])} |"
                 )
-    told = facts["bands"]
+    inside = facts["bands"]
     out += [
         "",
-        f"Of {told['records']} records {told['within']} "
-        f"({100 * told['within'] / told['records']:.0f} %) lie in the band that a kernel of "
-        f"another family would be told, {told['within_pct']:.0f} % where families count alike;"
-        f" half of the bands are ±{told['median_pct']} % or less. Of the pairs that differ by "
-        f"more than their band {rate(told['apart_right'], told['apart'])} are told apart "
-        f"rightly, of the others {rate(told['alike_right'], told['alike'])}.",
+        f"Of {inside['records']} records {inside['within']} "
+        f"({100 * inside['within'] / inside['records']:.0f} %) lie in the band that a kernel of "
+        f"another family would be told, {inside['within_pct']:.0f} % where families count alike;"
+        f" half of the bands are ±{inside['median_pct']} % or less. Of the pairs that differ by "
+        f"more than their band {rate(inside['apart_right'], inside['apart'])} are told apart "
+        f"rightly, of the others {rate(inside['alike_right'], inside['alike'])}.",
     ]
     if facts.get("kinds"):
         out += [

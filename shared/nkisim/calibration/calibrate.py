@@ -175,8 +175,8 @@ def explain(record: Record, prof: Profile) -> list[str]:
     )
     spec = np.array(plan.deps.spec, np.int64)
     for q in set(plan.deps.queue):  # time that a queue stood still before an instruction
-        mine = np.flatnonzero(np.array(plan.deps.queue) == q)
-        order = mine[np.argsort(plan.issue[mine], kind="stable")]
+        on_queue = np.flatnonzero(np.array(plan.deps.queue) == q)
+        order = on_queue[np.argsort(plan.issue[on_queue], kind="stable")]
         before = np.concatenate([[0.0], (plan.issue + duration[spec])[order[:-1]]])
         wait[order] = np.maximum(0.0, plan.issue[order] - before)
     total = np.bincount(spec, duration[spec], len(duration))
@@ -323,12 +323,12 @@ def command(argv: list[str]) -> int:
         return 2
     jobs: list[tuple[Record, Path | None]] = [(r, sources) for r in wanted]
     jobs += [(r, None) for r in wanted if r.twin]
-    every = []
+    compared = []
     for n, outcome in enumerate(_compared(jobs, options.jobs, on, unseen), 1):
         _progress(f"{n}/{len(jobs)} {outcome.id}")
-        every.append(outcome)
+        compared.append(outcome)
     _progress("")
-    outcomes, twins = every[: len(wanted)], every[len(wanted) :]
+    outcomes, twins = compared[: len(wanted)], compared[len(wanted) :]
     text = counter_lines(outcomes) if options.counters else lines(outcomes, twins)
     if not options.counters:
         text += ["", *bands.kind_lines(bands.by_kind(outcomes))]
@@ -351,13 +351,13 @@ def _compared(
 ) -> Iterator[Outcome]:
     """Yield the outcomes of records, in their order; those of one source in one process."""
     some = [list(g) for _, g in groupby(jobs, key=lambda job: (job[0].source, job[1]))]
-    mine = partial(_compare_all, on=on, unseen=unseen)
+    compare_group = partial(_compare_all, on=on, unseen=unseen)
     if processes < 2:
         for group in some:
-            yield from mine(group)
+            yield from compare_group(group)
         return
     with ProcessPoolExecutor(min(processes, MOST_JOBS)) as pool:
-        for outcomes in pool.map(mine, some):
+        for outcomes in pool.map(compare_group, some):
             yield from outcomes
 
 

@@ -135,8 +135,8 @@ class _Model:
         out = np.array(x, float)
         relative = np.array([p.record.scale == "relative" for p in self.points])
         for f in np.unique(self.family[relative]):
-            mine = relative & (self.family == f)
-            out[mine] -= np.median(out[mine], axis=0)
+            of_family = relative & (self.family == f)
+            out[of_family] -= np.median(out[of_family], axis=0)
         return out
 
 
@@ -193,10 +193,10 @@ def _exactly(
     left_out: dict[str, str] = {}
     for k, name in enumerate(chosen):
         rest = [j for j in range(len(chosen)) if j != k and np.abs(jacobian[:, j]).max() > BLIND]
-        mine = jacobian[:, [*rest, k]]
+        columns = jacobian[:, [*rest, k]]
         if np.abs(jacobian[:, k]).max() <= BLIND:
             left_out[name] = "no kernel depends on it"
-        elif np.linalg.svd(mine / np.linalg.norm(mine, axis=0))[1][-1] <= ALIKE:
+        elif np.linalg.svd(columns / np.linalg.norm(columns, axis=0))[1][-1] <= ALIKE:
             left_out[name] = "the kernels cannot tell it from the others"
     if left_out:
         raise Refusal("; ".join(f"{n}: {why}" for n, why in left_out.items()))
@@ -261,10 +261,10 @@ def _held(
     across = np.empty(len(base))
     folds: dict[str, dict[str, float]] = {}
     for f in np.unique(model.family):  # each family, by a fit without it
-        mine = model.family == f
-        without = _step(model, slope, level, here, loose, (~mine).astype(float))
-        across[mine] = level[mine] + slope[mine] @ without
-        names = {p.record.family for p, m in zip(model.points, mine) if m}
+        of_family = model.family == f
+        without = _step(model, slope, level, here, loose, (~of_family).astype(float))
+        across[of_family] = level[of_family] + slope[of_family] @ without
+        names = {p.record.family for p, m in zip(model.points, of_family) if m}
         folds |= dict.fromkeys(names, dict(zip(chosen, np.exp(values + without).tolist())))
     rng = np.random.default_rng(0)
     count = int(model.family.max()) + 1
@@ -477,9 +477,9 @@ class Unseen:
         for name in files:
             try:
                 for one in json.loads(Path(name).read_text("utf-8")):
-                    every = {c["name"]: float(c["proposed"]) for c in one["constants"]}
-                    self.found[one["target"]] = every, one["folds"]
-                    for values in (every, *one["folds"].values()):
+                    constants = {c["name"]: float(c["proposed"]) for c in one["constants"]}
+                    self.found[one["target"]] = constants, one["folds"]
+                    for values in (constants, *one["folds"].values()):
                         if not values.keys() <= {f.name for f in fields(Timing)}:
                             raise KeyError(*values)
             except (OSError, ValueError, TypeError, KeyError, AttributeError, NkiError) as exc:
@@ -490,12 +490,12 @@ class Unseen:
 
         A family without fitted kernels is predicted by the proposal itself.
         """
-        mine = hw.get(record.target)
-        if mine.name not in self.found:
+        core = hw.get(record.target)
+        if core.name not in self.found:
             return None
-        every, folds = self.found[mine.name]
-        values: dict[str, Any] = folds.get(record.family, every)
-        return replace(mine, timing=replace(mine.timing, **values))
+        constants, folds = self.found[core.name]
+        values: dict[str, Any] = folds.get(record.family, constants)
+        return replace(core, timing=replace(core.timing, **values))
 
 
 def save(proposals: Sequence[Proposal], path: Path) -> None:

@@ -55,14 +55,14 @@ def level(outcomes: Iterable[Outcome]) -> None:
     for o in outcomes:
         if o.relative and o.predicted_us is not None:
             groups[o.family].append(o)
-    for mine in groups.values():
-        for o, error in zip(mine, _levelled(mine, [o.predicted_us for o in mine])):
+    for group in groups.values():
+        for o, error in zip(group, _levelled(group, [o.predicted_us for o in group])):
             o.error_pct = error
-        if all(o.across_us is not None for o in mine):
-            for o, error in zip(mine, _levelled(mine, [o.across_us for o in mine])):
+        if all(o.across_us is not None for o in group):
+            for o, error in zip(group, _levelled(group, [o.across_us for o in group])):
                 o.across_pct = error
-        some = [o.predicted_us if o.blind_us is None else o.blind_us for o in mine]
-        for o, error in zip(mine, _levelled(mine, some)):
+        some = [o.predicted_us if o.blind_us is None else o.blind_us for o in group]
+        for o, error in zip(group, _levelled(group, some)):
             o.blind_pct = error
 
 
@@ -135,9 +135,9 @@ def by_file(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
     for o in outcomes:
         groups[o.file].append(o)
     return [
-        {"file": name, **seen, "across": figures(mine, unseen=True)}
-        for name, mine in groups.items()
-        if (seen := figures(mine)) is not None
+        {"file": name, **seen, "across": figures(group, unseen=True)}
+        for name, group in groups.items()
+        if (seen := figures(group)) is not None
     ]
 
 
@@ -252,22 +252,22 @@ def lines(outcomes: list[Outcome], twins: list[Outcome] | None = None) -> list[s
             f"their family: median {facts['across']['median_error_pct']:.1f} %, "
             f"90th percentile {facts['across']['p90_error_pct']:.1f} %"
         )
-    for told, what in ((facts["order"], ""), (facts["across"], ", by such constants")):
-        if told and told["pairs"]:
+    for share, what in ((facts["order"], ""), (facts["across"], ", by such constants")):
+        if share and share["pairs"]:
             out.append(
-                f"of {told['pairs']} pairs of variants that differ by more than {CLEAR:.0%},"
-                f" {told['pairs_right'] / told['pairs']:.0%} are told apart rightly{what}; "
-                f"the best one of {told['best_right']} families of {told['families']}"
+                f"of {share['pairs']} pairs of variants that differ by more than {CLEAR:.0%},"
+                f" {share['pairs_right'] / share['pairs']:.0%} are told apart rightly{what}; "
+                f"the best one of {share['best_right']} families of {share['families']}"
             )
     for f in facts["files"] if len(facts["files"]) > 1 else ():
-        for told, what in ((f, ""), (f["across"], " (families unseen)")):
-            if told:
+        for share, what in ((f, ""), (f["across"], " (families unseen)")):
+            if share:
                 out.append(
-                    f"  {f['file']}{what}: {told['records']} records, median "
-                    f"{told['median_error_pct']:.1f} %, 90th percentile "
-                    f"{told['p90_error_pct']:.1f} %; {told['pairs_right']} of "
-                    f"{told['pairs']} pairs, {told['best_right']} of "
-                    f"{told['families']} best ones"
+                    f"  {f['file']}{what}: {share['records']} records, median "
+                    f"{share['median_error_pct']:.1f} %, 90th percentile "
+                    f"{share['p90_error_pct']:.1f} %; {share['pairs_right']} of "
+                    f"{share['pairs']} pairs, {share['best_right']} of "
+                    f"{share['families']} best ones"
                 )
     for f in facts["families"]:
         rank = f["rank_correlation"]
@@ -293,14 +293,14 @@ def lines(outcomes: list[Outcome], twins: list[Outcome] | None = None) -> list[s
 
 def skipped_lines(outcomes: Iterable[Outcome]) -> list[str]:
     """Return why records have no prediction, the commonest reasons first; [] if all have one."""
-    every = list(outcomes)
-    reasons = Counter(o.skipped for o in every if o.predicted_us is None)
+    rows = list(outcomes)
+    reasons = Counter(o.skipped for o in rows if o.predicted_us is None)
     if not reasons:
         return []
     shown = reasons.most_common(REASONS)
     more = len(reasons) - len(shown)
     return [
-        f"{sum(reasons.values())} of {len(every)} records were skipped:",
+        f"{sum(reasons.values())} of {len(rows)} records were skipped:",
         *(f"{count:>5}  {reason}" for reason, count in shown),
         *([f"       and for {more} more reasons: --json has them all"] if more else []),
     ]
@@ -313,14 +313,14 @@ def counter_lines(outcomes: list[Outcome]) -> list[str]:
     is not counted.
     """
     out = [f"{'id':<44}{'counter':<17}{'counted':>15}{'model':>15}"]
-    exact = every = 0
+    exact = total = 0
     near: dict[str, list[bool]] = {}
     for o in outcomes:
         for name, value in o.counted.items():
             if name not in o.counters:
                 continue
             ours, whole = o.counters[name], float(value).is_integer() and value > 1
-            every, exact = every + whole, exact + (whole and ours == value)
+            total, exact = total + whole, exact + (whole and ours == value)
             if name.endswith("_active"):
                 if ours or value:
                     near.setdefault(f"{name} within 10 points", []).append(abs(ours - value) <= 0.1)
@@ -336,6 +336,6 @@ def counter_lines(outcomes: list[Outcome]) -> list[str]:
     return [
         *out,
         "",
-        f"{exact} of {every} whole numbers are exactly those of the profiler",
+        f"{exact} of {total} whole numbers are exactly those of the profiler",
         *(f"{sum(found)} of {len(found)} {what}" for what, found in sorted(near.items())),
     ]

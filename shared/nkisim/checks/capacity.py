@@ -36,8 +36,8 @@ def check_capacity(m: Execution) -> None:
     versions = accesses(m.trace, hw).versions
     lines = m.trace.instructions().line
     for memory, limit in limits.items():
-        mine = np.flatnonzero((versions.psum == (memory is PSUM)) & (versions.bytes > 0))
-        at, peak = _peak(versions, mine, len(lines), stores.nparts[versions.storage], hw)
+        here = np.flatnonzero((versions.psum == (memory is PSUM)) & (versions.bytes > 0))
+        at, peak = _peak(versions, here, len(lines), stores.nparts[versions.storage], hw)
         if peak > limit and not m.findings.found("NKI-R01", int(lines[at])):  # it says the same
             unit, per = ("banks", hw.psum_bank_bytes) if memory is PSUM else ("bytes", 1)
             m.findings.find(
@@ -45,7 +45,7 @@ def check_capacity(m: Execution) -> None:
                 "warning",
                 f"tiles that are alive at the same time take "
                 f"{peak // per:,} {unit} per partition of {memory.upper()}, which has "
-                f"{limit // per:,}: {_largest(m.trace, versions, mine, at, per, unit)}. On the "
+                f"{limit // per:,}: {_largest(m.trace, versions, here, at, per, unit)}. On the "
                 "chip the compiler moves some of them out and in again, or refuses the kernel",
                 int(lines[at]),
             )

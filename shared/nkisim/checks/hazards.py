@@ -142,13 +142,13 @@ def _onto_itself(trace: Trace, accesses: Operands, access: int) -> bool:
     """Return whether a transfer reads a place to write the same there, to wait for it (a fence)."""
     if accesses.write[access]:
         return False
-    operand_specs, mine = trace.operand_specs(), accesses.instr == accesses.instr[access]
+    operand_specs, of_instr = trace.operand_specs(), accesses.instr == accesses.instr[access]
     spec, _, pattern = operand_specs[accesses.operand_spec[access]]
     return spec.engine == "dma" and any(
         accesses.storage[w] == accesses.storage[access]
         and accesses.offset[w] == accesses.offset[access]
         and operand_specs[accesses.operand_spec[w]][2] == pattern
-        for w in np.flatnonzero(mine & accesses.write)
+        for w in np.flatnonzero(of_instr & accesses.write)
     )
 
 
@@ -156,9 +156,9 @@ def _share(trace: Trace, accesses: Operands, met: Conflict) -> str:
     """Return in words how much of an access another iteration wrote, if not all of it."""
     if met.same:
         return ""
-    mine, others = shared_bytes(trace, accesses, (met.access, met.write))
+    own, others = shared_bytes(trace, accesses, (met.access, met.write))
     size = trace.operand_specs()[accesses.operand_spec[met.access]][2].elements
-    return f" ({round(np.isin(mine, others).mean() * size):,} of {size:,} elements)"
+    return f" ({round(np.isin(own, others).mean() * size):,} of {size:,} elements)"
 
 
 def _what_is_read(met: _Meeting) -> str:

@@ -186,8 +186,8 @@ class _Accesses:
         """
         before = self.run[k] - 1  # the end of the run before
         same = (before >= 0) & (self.region[self.at[before]] == self.region[self.at[k]])
-        mine = np.where((self.plain[k] >= 0) | ~same, -1, before)
-        return np.where(k < 0, -1, np.where(self.owner[self.at[k]] == owner, mine, k))
+        before_own = np.where((self.plain[k] >= 0) | ~same, -1, before)
+        return np.where(k < 0, -1, np.where(self.owner[self.at[k]] == owner, before_own, k))
 
 
 def conflicts(
@@ -292,10 +292,10 @@ def _writes_between(acc: _Accesses, x: int, w: int, regions: np.ndarray) -> np.n
 
 def _left(trace: Trace, accesses: Operands, access: int, write: int, later: list[int]) -> bool:
     """Return whether an access sees a byte of a write that later writes have left."""
-    mine, *others = shared_bytes(trace, accesses, (access, write, *later))
-    seen = np.isin(mine, others[0])
+    own, *others = shared_bytes(trace, accesses, (access, write, *later))
+    seen = np.isin(own, others[0])
     for other in others[1:]:
-        seen &= ~np.isin(mine, other)
+        seen &= ~np.isin(own, other)
     return bool(seen.any())
 
 

@@ -35,11 +35,11 @@ def check_overlaps(m: Execution) -> None:
     by_spec = np.argsort(specs, kind="stable")
     begin = np.searchsorted(specs[by_spec], np.arange(len(trace.op_specs) + 1))
     for k, out, src in pairs:
-        mine = by_spec[begin[k] : begin[k + 1]]
-        at = starts[mine]
+        of_spec = by_spec[begin[k] : begin[k + 1]]
+        at = starts[of_spec]
         to, of = operand_at(at, out), operand_at(at, src)
-        mine = mine[same := rows[to] == rows[of]]
-        if not len(mine):
+        of_spec = of_spec[same := rows[to] == rows[of]]
+        if not len(of_spec):
             continue
         spec, apart = trace.op_specs[k], (rows[of + 1] - rows[to + 1])[same]
         p, q = spec.operands[out], spec.operands[src]
@@ -48,7 +48,7 @@ def check_overlaps(m: Execution) -> None:
                 continue
             a, b = geometry.id(p), geometry.id(q)
             if geometry.overlap(a, b, distance + q.lowest() - p.lowest()):
-                for at_line in np.unique(line[mine[apart == distance]]).tolist():
+                for at_line in np.unique(line[of_spec[apart == distance]]).tolist():
                     if trace.where(at_line) in said:
                         continue
                     m.findings.find(

@@ -29,12 +29,12 @@ def between_waits(trace: Trace, nodes: list[int]) -> Trace:
     epoch = np.zeros(len(accesses.instr), np.int64)
     for core in nodes:
         own = trace.below(core)
-        mine = own[accesses.instr]
-        epoch[mine] += np.cumsum(meets & ~barrier & own)[accesses.instr[mine]]
-        named = mine & barrier[accesses.instr] & accesses.write
+        owner = own[accesses.instr]
+        epoch[owner] += np.cumsum(meets & ~barrier & own)[accesses.instr[owner]]
+        named = owner & barrier[accesses.instr] & accesses.write
         for storage in np.unique(accesses.storage[named]).tolist():
             at = accesses.instr[named & (accesses.storage == storage)]
-            uses = mine & (accesses.storage == storage)
+            uses = owner & (accesses.storage == storage)
             epoch[uses] += np.searchsorted(at, accesses.instr[uses])
     later = np.flatnonzero((epoch > 0) & trace.storages.table().hbm[accesses.storage])
     pairs, which = np.unique(

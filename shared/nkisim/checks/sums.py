@@ -29,19 +29,19 @@ def check_sums(m: Execution) -> None:
     open_ = np.zeros(len(stores.psum), bool)  # storages that matmuls add to
     open_[accesses.storage[adds[accesses.operand_spec]]] = True
     placed = stores.psum & ~stores.arena  # where the kernel places tiles, they share
-    mine = np.flatnonzero(open_[accesses.storage] & placed[accesses.storage])
+    sums = np.flatnonzero(open_[accesses.storage] & placed[accesses.storage])
     # an instruction reads before it writes
     order = np.lexsort(
         (
-            accesses.instr[mine] * 2 + accesses.write[mine],
-            accesses.lowest[mine],
-            accesses.storage[mine],
+            accesses.instr[sums] * 2 + accesses.write[sums],
+            accesses.lowest[sums],
+            accesses.storage[sums],
         )
     )
-    mine = mine[order]
-    place = np.stack([accesses.storage[mine], accesses.lowest[mine]])
-    same = np.append(False, (place[:, 1:] == place[:, :-1]).all(axis=0)) if len(mine) else mine
-    adding, reading = adds[accesses.operand_spec[mine]], ~accesses.write[mine]
+    sums = sums[order]
+    place = np.stack([accesses.storage[sums], accesses.lowest[sums]])
+    same = np.append(False, (place[:, 1:] == place[:, :-1]).all(axis=0)) if len(sums) else sums
+    adding, reading = adds[accesses.operand_spec[sums]], ~accesses.write[sums]
     lines = trace.instructions().line
     # read, after an addition and before another one
     at = np.flatnonzero(reading[1:-1] & same[1:-1] & same[2:] & adding[2:]) + 1
@@ -50,7 +50,7 @@ def check_sums(m: Execution) -> None:
         while same[first] and reading[first]:
             first -= 1
         if adding[first]:
-            line, other = (int(lines[accesses.instr[mine[k]]]) for k in (i + 1, i))
+            line, other = (int(lines[accesses.instr[sums[k]]]) for k in (i + 1, i))
             if m.findings.found("NKI-L02", other, line):
                 continue  # in an affine_range that is not all
             m.findings.find(
@@ -100,13 +100,13 @@ def check_shared_banks(m: Execution) -> None:
     )
     in_one = (places[:2, 1:] == places[:2, :-1]).all(axis=0)  # sums that begin in one bank
     several = np.intersect1d(places[0, 1:][in_one], accesses.storage[adds[accesses.operand_spec]])
-    mine = np.flatnonzero(np.isin(accesses.storage, several))
+    shared = np.flatnonzero(np.isin(accesses.storage, several))
     # an instruction reads before it writes
-    mine = mine[np.argsort(accesses.instr[mine] * 2 + accesses.write[mine], kind="stable")]
+    shared = shared[np.argsort(accesses.instr[shared] * 2 + accesses.write[shared], kind="stable")]
     geometry, line = Geometry(), trace.instructions().line
     pattern = [geometry.id(p) for _, _, p in operand_specs]
     unread: dict[int, dict[tuple[int, int], _Sum]] = defaultdict(dict)
-    for i in mine.tolist():
+    for i in shared.tolist():
         storage, lowest = int(accesses.storage[i]), int(accesses.lowest[i])
         spec, instr = int(accesses.operand_spec[i]), int(accesses.instr[i])
         sums, key = unread[storage], (lowest, pattern[spec])

@@ -47,11 +47,11 @@ class _Steps(NamedTuple):
         """Return which of the tensors that its line loads a step loads, "" if it is the only."""
         same = (self.line == self.line[step]) & (self.source >= 0)
         same &= np.array([r == self.row[step] for r in self.row])
-        every = sorted(self.source[same].tolist())
-        if self.source[step] < 0 or len(every) < 2:
+        sources = sorted(self.source[same].tolist())
+        if self.source[step] < 0 or len(sources) < 2:
             return ""
-        at = every.index(int(self.source[step])) + 1
-        return f" (of {len(every)} tensors in HBM that this line loads, number {at})"
+        at = sources.index(int(self.source[step])) + 1
+        return f" (of {len(sources)} tensors in HBM that this line loads, number {at})"
 
 
 def check_unused(m: Execution) -> None:
@@ -70,13 +70,13 @@ def check_unused(m: Execution) -> None:
     if any(f.id == "NKI-A05" for f in m.findings):
         unseen |= acc.stores.arena  # tiles lie on each other: that says it all
     over, some = _Over(trace, acc, steps, unseen), specs[acc.specs]
-    told: set[int] = set()
+    named: set[int] = set()
     said = {f.where for f in m.findings if f.id in _THE_SAME}
 
     def tell(step: int, text: str, other: int = -1, sure: bool = False) -> None:
         line, first = int(steps.line[step]), int(np.argmax(steps.step == step))
-        if some[first] and step not in told and trace.where(line) not in said:
-            told.add(step)
+        if some[first] and step not in named and trace.where(line) not in said:
+            named.add(step)
             spec = trace.op_specs[acc.specs[first]]  # a load that is replaced may be on purpose
             loads = spec.engine == "dma" and spec.operands[0].memory is SBUF
             m.findings.find(
@@ -105,17 +105,17 @@ def check_unused(m: Execution) -> None:
             "for each?",
             sure=True,
         )
-    for step, dead, every in _partly(acc, steps, unseen, some) if alone else ():
-        if dead >= 2 and every - dead <= max(1, every // _HARDLY):
+    for step, dead, total in _partly(acc, steps, unseen, some) if alone else ():
+        if dead >= 2 and total - dead <= max(1, total // _HARDLY):
             tell(
                 step,
-                f"of {every} results that {steps.row[step]} computes here, {dead} are never "
+                f"of {total} results that {steps.row[step]} computes here, {dead} are never "
                 "read. Was a sum meant, or are all of them to be stored?",
             )
         elif steps.source[step] >= 0:  # the last one may be loaded ahead of time
             tell(
                 step,
-                f"of {every} tiles that {steps.row[step]} loads here{steps.among(step)}, {dead} "
+                f"of {total} tiles that {steps.row[step]} loads here{steps.among(step)}, {dead} "
                 "are never read",
             )
 
@@ -227,18 +227,18 @@ def _partly(
     write = ev["write"].astype(bool)
     read = np.bincount(ev["storage"][~write], minlength=len(acc.stores.hbm)) > 0
     single = np.bincount(ev["instr"], write, len(acc.specs)) == 1
-    mine = (
+    plain_writes = (
         write
         & some[ev["instr"]]
         & single[ev["instr"]]
         & ~(acc.stores.hbm | unseen | acc.stores.arena)[ev["storage"]]
     )
     size = len(steps.line)
-    each = np.unique(ev["storage"][mine] * size + steps.step[ev["instr"][mine]])
+    each = np.unique(ev["storage"][plain_writes] * size + steps.step[ev["instr"][plain_writes]])
     alive = np.bincount(each % size, read[each // size], size).astype(int)
-    every = np.bincount(each % size, minlength=size)
-    dead = every - alive
-    return [(int(s), int(dead[s]), int(every[s])) for s in np.flatnonzero((alive > 0) & (dead > 0))]
+    total = np.bincount(each % size, minlength=size)
+    dead = total - alive
+    return [(int(s), int(dead[s]), int(total[s])) for s in np.flatnonzero((alive > 0) & (dead > 0))]
 
 
 # -- results that are written over -----------------------------------------------------------------
@@ -269,14 +269,14 @@ class _Over:
         )
         self.step, write = steps.step[ev["instr"]], ev["write"].astype(bool)
         self.writes = np.bincount(self.step[write], minlength=len(steps.line))
-        mine = np.flatnonzero(write & ~unseen[ev["storage"]])
-        order = mine[
+        writes = np.flatnonzero(write & ~unseen[ev["storage"]])
+        order = writes[
             np.lexsort(
                 (
-                    mine,
-                    self.pattern[ev["operand_spec"][mine]],
-                    ev["offset"][mine],
-                    ev["storage"][mine],
+                    writes,
+                    self.pattern[ev["operand_spec"][writes]],
+                    ev["offset"][writes],
+                    ev["storage"][writes],
                 )
             )
         ]
@@ -335,11 +335,11 @@ class _Over:
         over = np.bincount(self.step[self.a], minlength=len(self.writes))
         all_ = (self.writes == over) & (over > 0)
         found = []
-        mine = np.flatnonzero(all_[self.step[self.a]])
-        mine = mine[np.argsort(self.step[self.a[mine]], kind="stable")]
-        which = self.step[self.a[mine]]
+        asked = np.flatnonzero(all_[self.step[self.a]])
+        asked = asked[np.argsort(self.step[self.a[asked]], kind="stable")]
+        which = self.step[self.a[asked]]
         for s in np.unique(which).tolist():
-            each = mine[which == s]
+            each = asked[which == s]
             others = self.step[self.b[each]]
             if (others != s).any() and all(self.unread(i) for i in each.tolist()):
                 found.append((s, int(others[others != s][0])))
@@ -366,8 +366,8 @@ class _Sources:
         return bool((at[0] < at[1]).any())
 
     def _places(self, i: int) -> np.ndarray:
-        mine = slice(*np.searchsorted(self.instr, (i, i + 1)))
-        return self.place[mine][self.read[mine]]
+        events = slice(*np.searchsorted(self.instr, (i, i + 1)))
+        return self.place[events][self.read[events]]
 
 
 __all__ = ["check_unused"]

@@ -386,14 +386,14 @@ def _turn(src: np.ndarray, out: np.ndarray) -> None:
 
 def _say_overflow(x: np.ndarray, out: np.ndarray) -> None:
     """Call who asked NumPy to be told of an overflow: casts to 8-bit floats do not say it."""
-    told = np.geterrcall()
+    callback = np.geterrcall()
     if (
         np.geterr()["over"] == "call"
-        and callable(told)
+        and callable(callback)
         and not np.isfinite(out.astype(FLOAT32)).all()
         and np.isfinite(x).all()
     ):
-        told("overflow", 2)
+        callback("overflow", 2)
 
 
 def _to_integer(x: np.ndarray, dtype: np.dtype, out: np.ndarray) -> None:

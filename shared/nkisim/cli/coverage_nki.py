@@ -46,12 +46,12 @@ def found(module: str, name: str) -> Any:
 
 def markdown() -> list[str]:
     """Return the lines of the page."""
-    every = list(names())
-    there = sum(found(m, n) is not None and f"{m}.{n}" not in TAKEN for m, n in every)
-    rest = len(every) - there - len(TAKEN)
+    all_names = list(names())
+    there = sum(found(m, n) is not None and f"{m}.{n}" not in TAKEN for m, n in all_names)
+    rest = len(all_names) - there - len(TAKEN)
     parts = [
         "\n# The package `nki`\n",
-        f"Of the {len(every)} public names of NKI 0.7 (Neuron SDK 2.33) {there} are modelled, "
+        f"Of the {len(all_names)} public names of NKI 0.7 (Neuron SDK 2.33) {there} are modelled, "
         f"{len(TAKEN)} accepted but not modelled, and {rest} are missing. Parameters are "
         "those of 0.7 where its documents were to be had, else of 0.6; keywords that a "
         "function does not have are an error.",
@@ -63,7 +63,7 @@ def markdown() -> list[str]:
             "| name | status | parameters | instruction (engines) |",
             "|---|---|---|---|",
         ]
-        for name in sorted((n for m, n in every if m == module), key=str.lower):
+        for name in sorted((n for m, n in all_names if m == module), key=str.lower):
             value, row = found(module, name), rows.get(f"{module}.{name}")
             # since Python 3.13 enums have one as well, in another form in each version
             own = None if inspect.isclass(value) else getattr(value, "__signature__", None)

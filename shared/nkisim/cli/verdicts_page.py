@@ -73,8 +73,8 @@ def markdown() -> str:
 
 
 def _answer(s: Sentence) -> str:
-    told = ", ".join(f"{id} ({RULES[id].title})" for id in s.rules)
-    return "; ".join(part for part in (told, s.remark) if part)
+    rules = ", ".join(f"{id} ({RULES[id].title})" for id in s.rules)
+    return "; ".join(part for part in (rules, s.remark) if part)
 
 
 def _cell(text: str) -> str:

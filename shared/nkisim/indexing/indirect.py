@@ -216,8 +216,8 @@ class Patterned(Indirect):
         return [s // self.view.dtype.itemsize for s in self.view.strides]
 
     def indices(self) -> np.ndarray:
-        every = self.rows.np.reshape(self.rows.shape[0], -1).T.astype(np.int64).reshape(-1)
-        return every if every.size == 1 else every[: self.shape[0]]
+        row_numbers = self.rows.np.reshape(self.rows.shape[0], -1).T.astype(np.int64).reshape(-1)
+        return row_numbers if row_numbers.size == 1 else row_numbers[: self.shape[0]]
 
     def at(self, value: int) -> Tensor:
         """Return the plain view that an offset means; raise IndexError (NKI-I02) outside."""

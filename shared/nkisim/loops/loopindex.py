@@ -175,8 +175,8 @@ def _added(f: Callable) -> Callable:
 
     def method(self: LoopIndex, other: Any) -> Any:
         if type(other) is LoopIndex:
-            mine, others = self.steps, other.steps
-            steps = {w: f(mine.get(w, 0), others.get(w, 0)) for w in mine | others}
+            own, others = self.steps, other.steps
+            steps = {w: f(own.get(w, 0), others.get(w, 0)) for w in own | others}
             return LoopIndex(f(self.value, other.value), steps)
         n = _integer(other)
         if n is None:

@@ -153,11 +153,11 @@ def no_method(name: str, hints: Mapping[str, str] = MappingProxyType({})) -> pro
 
     def missing(t: Any) -> Any:
         far = getattr(getattr(t, "_t", t), "memory", "") is HBM
-        told, nki_told = (
+        cure, nki_cure = (
             f"load a tile first, and work on it: {one}" if far and one.startswith(ON_CHIP) else one
             for one in (hint, nki_hint)
         )
-        raise NkiAttributeError("NKI-K14", f"a tensor has no .{name}", hint=told, nki_hint=nki_told)
+        raise NkiAttributeError("NKI-K14", f"a tensor has no .{name}", hint=cure, nki_hint=nki_cure)
 
     return property(missing)
 

@@ -362,13 +362,13 @@ def _tensors(
             names.append(text)
         by_line.append(names.index(text))
     by_line.append(0)  # line unknown
-    every = trace.storages.table()
-    name = np.array(by_line, np.int32)[line_of[every.line]]
-    name[every.readonly] = names.index("input")
-    name[every.arena] = names.index("placed by the kernel")
+    storages = trace.storages.table()
+    name = np.array(by_line, np.int32)[line_of[storages.line]]
+    name[storages.readonly] = names.index("input")
+    name[storages.arena] = names.index("placed by the kernel")
     code = {SBUF: 0, PSUM: 1, HBM: 2}  # in the file
     memory = np.array([code[x] for x in trace.storages.MEMORIES], np.uint8)
-    return names, {"storage_name": name, "storage_memory": memory[every.code]}
+    return names, {"storage_name": name, "storage_memory": memory[storages.code]}
 
 
 def _lifetimes(prof: Any, ticks: Any, line_of: np.ndarray) -> dict[str, np.ndarray]:

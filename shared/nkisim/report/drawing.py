@@ -240,8 +240,8 @@ def draw(
     trace: Trace, inputs: Mapping[str, tuple[int, ...]], title: str, code: bool = True
 ) -> Drawing:
     """Return the drawing of a run; `inputs` as for `sheets`, `code`: with the source lines."""
-    every = lines_of(trace)
-    drawn, known = every[:ROWS], sheets(trace, inputs)
+    lines = lines_of(trace)
+    drawn, known = lines[:ROWS], sheets(trace, inputs)
     most = (
         max((s.rows for s in known.values()), default=1),
         max((s.columns for s in known.values()), default=1),
@@ -250,7 +250,7 @@ def draw(
     for k, line in enumerate(drawn):
         parts += _row(line, known, most, 34 + k * ROW, code)
     height = 34 + len(drawn) * ROW + 22
-    rest = f"; {len(every) - ROWS} more lines are not drawn" if len(every) > ROWS else ""
+    rest = f"; {len(lines) - ROWS} more lines are not drawn" if len(lines) > ROWS else ""
     legend = f"blue: read; green: written; two shades: iterations of a loop in turn{rest}"
     parts.append(f'<text x="12" y="{height - 10}" class="dim small">{escape(legend)}</text>')
     about = "; ".join(

@@ -354,8 +354,8 @@ def match(measured: Report, predicted: Report) -> int:
             by_place[places_b[i]].append(i)
         if engine != DMA:
             for place in set(places_a.values()) - {None}:
-                mine = [i for i in a if places_a[i] == place]
-                for i, j in zip(mine, by_place.get(place, ())):
+                at_place = [i for i in a if places_a[i] == place]
+                for i, j in zip(at_place, by_place.get(place, ())):
                     pair[i] = j
                     taken.add(j)
         rest_a = [i for i in a if pair[i] < 0 and (engine == DMA or places_a[i] is None)]

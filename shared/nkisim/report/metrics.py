@@ -34,12 +34,12 @@ def metrics(report: Report) -> dict[str, Any]:
     begin = np.where(engine == DMA, report.us("issue"), start)
     busy = np.where(engine == DMA, report.us("trigger"), dur)
     for e, name in enumerate(ENGINES[:DMA]):
-        mine = runs == e
-        active = active_us(begin[mine], (begin + busy)[mine])
+        on_engine = runs == e
+        active = active_us(begin[on_engine], (begin + busy)[on_engine])
         out[f"{name}_engine_active_time"] = active / 1e6
         out[f"{name}_engine_active_time_percent"] = active / total
-        out[f"{name}_engine_instruction_count"] = int(np.count_nonzero(mine))
-        out[f"{name}_engine_instruction_time"] = float(np.sum(busy[mine])) / 1e6
+        out[f"{name}_engine_instruction_count"] = int(np.count_nonzero(on_engine))
+        out[f"{name}_engine_instruction_time"] = float(np.sum(busy[on_engine])) / 1e6
     seg_start, seg_stop = report.us("seg_start"), report.us("seg_start") + report.us("seg_dur")
     dma = active_us(seg_start, seg_stop)
     moving = engine == DMA

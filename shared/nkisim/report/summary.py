@@ -71,12 +71,12 @@ def summary(prof: Any, metrics: bool = False) -> str:
             + (f"  ({f['place']})" if f["place"] else "")
             for f in findings
         ]
-    told = [": ".join(filter(None, (a["place"], a["text"]))) for a in head.get("advice", ())]
-    told = told or list(filter(None, [head.get("verdict")]))
-    if told:  # a measured profile has none
+    advice = [": ".join(filter(None, (a["place"], a["text"]))) for a in head.get("advice", ())]
+    advice = advice or list(filter(None, [head.get("verdict")]))
+    if advice:  # a measured profile has none
         wrong = any(f["severity"] == "error" for f in findings)
         after = ", once the errors above are mended" if wrong else ""
-        lines += ["", f"what to change first{after}:", *(f"    {text}" for text in told)]
+        lines += ["", f"what to change first{after}:", *(f"    {text}" for text in advice)]
     if metrics:
         width = max(map(len, values)) + 4
         lines += ["", "metrics:", *(f"    {name:<{width}}{_text(v)}" for name, v in values.items())]

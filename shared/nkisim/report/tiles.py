@@ -49,8 +49,8 @@ def tiles(
     first = line.issue_us[v.first[own]]
     last = np.maximum(line.end_us[v.last[own]], line.end_us[v.first[own]])
     use = number[acc.vid]
-    mine = use >= 0
-    uses = [np.column_stack([use[mine], ev["instr"][mine], ev["write"][mine]])]
+    with_tile = use >= 0
+    uses = [np.column_stack([use[with_tile], ev["instr"][with_tile], ev["write"][with_tile]])]
     placed = _Placed(acc, trace, prof.timeline, lines, line_of, names, len(own))
     at = np.zeros(len(own), np.int64)
     for psum, room in ((False, hw.sbuf_usable_bytes), (True, hw.psum_bytes)):
@@ -58,8 +58,8 @@ def tiles(
         taken = placed.extent(PSUM if psum else SBUF)
         at[which] = first_fit(first[which], last[which], v.bytes[own][which], room, taken)
     uses.append(np.array(placed.uses, np.int64).reshape(-1, 3))
-    every = np.concatenate(uses)
-    every = every[np.argsort(every[:, 0], kind="stable")]
+    all_uses = np.concatenate(uses)
+    all_uses = all_uses[np.argsort(all_uses[:, 0], kind="stable")]
     rows = placed.rows
     return {
         "tile_name": np.append(storage_name[v.storage[own]], rows["name"]).astype(np.int32),
@@ -71,9 +71,9 @@ def tiles(
         "tile_last": ticks(np.append(last, rows["last"])),
         "tile_flag": np.append(np.zeros(len(own)), rows["flag"]).astype(np.uint8),
         "tile_over": np.append(np.full(len(own), -1), rows["over"]).astype(np.int32),
-        "use_tile": every[:, 0].astype(np.int32),
-        "use_instr": every[:, 1].astype(np.int32),
-        "use_write": every[:, 2].astype(np.uint8),
+        "use_tile": all_uses[:, 0].astype(np.int32),
+        "use_instr": all_uses[:, 1].astype(np.int32),
+        "use_write": all_uses[:, 2].astype(np.uint8),
     }
 
 
@@ -139,15 +139,15 @@ class _Placed:
             k: [] for k in ("name", "psum", "line", "lo", "bytes", "first", "last", "flag", "over")
         }
         ev, stores = acc.ev, acc.stores
-        mine = np.flatnonzero(stores.arena[ev["storage"]])
-        if not len(mine):
+        in_arena = np.flatnonzero(stores.arena[ev["storage"]])
+        if not len(in_arena):
             return
         operand_specs = trace.operand_specs()
-        sid, which = ev["storage"][mine], ev["operand_spec"][mine]
-        part = ev["offset"][mine] // stores.row_bytes[sid]
+        sid, which = ev["storage"][in_arena], ev["operand_spec"][in_arena]
+        part = ev["offset"][in_arena] // stores.row_bytes[sid]
         height = np.array([p.shape[0] for _, _, p in operand_specs])[which]
         adds = np.array([k.accumulate or k.row.merges for k, _, _ in operand_specs])[which]
-        box = np.column_stack([sid, part, part + height, ev["lo"][mine], ev["hi"][mine]])
+        box = np.column_stack([sid, part, part + height, ev["lo"][in_arena], ev["hi"][in_arena]])
         boxes, region = np.unique(box, axis=0, return_inverse=True)
         near = _overlaps(boxes)
         called = _names(lines, line_of, names)
@@ -155,8 +155,8 @@ class _Placed:
         read: list[bool] = []
         lines_of = line_of[np.asarray(timeline.line, np.int64)]
         for instr, write, where, more in zip(
-            ev["instr"][mine].tolist(),
-            ev["write"][mine].tolist(),
+            ev["instr"][in_arena].tolist(),
+            ev["write"][in_arena].tolist(),
             region.ravel().tolist(),
             adds.tolist(),
         ):

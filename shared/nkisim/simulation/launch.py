@@ -406,9 +406,9 @@ def _launch(m: Machine, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str,
         findings = _findings(m, unread)
     except Exception as exc:
         _report_before_error(m, exc)
-        told = no_tensor(exc, kernel, [*zip(names, tensors), *named.items()])
-        if told is not None:
-            raise told.with_traceback(exc.__traceback__) from None
+        explained = no_tensor(exc, kernel, [*zip(names, tensors), *named.items()])
+        if explained is not None:
+            raise explained.with_traceback(exc.__traceback__) from None
         raise
     _release(m)
     run = Run(

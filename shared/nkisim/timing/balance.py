@@ -39,8 +39,8 @@ def share_out(trace: Trace, hw: NeuronCore, balance: bool = True) -> Trace:
     out = copy.copy(trace)
     out.op_specs = specs
     if balance:
-        mine = np.flatnonzero(np.array(left_open)[ids])
-        gone = mine[_choose(trace, hw, ids)]
+        open_ones = np.flatnonzero(np.array(left_open)[ids])
+        gone = open_ones[_choose(trace, hw, ids)]
         rows = np.array(trace.rows, np.int64)
         rows[np.array(trace.starts, np.int64)[gone] + SPEC] = on_scalar[ids[gone]]
         out.rows = array("q")

@@ -95,16 +95,16 @@ class Banks:
         order, before = self.order, self.oldest
         while self.oldest < len(order) and order[self.oldest] not in self.need:
             self.oldest += 1
-        told, self.told = self.told, []
+        freed, self.told = self.told, []
         if not self.blocked:
-            return told
+            return freed
         if self.oldest != before and order[self.oldest] in self.blocked:
-            told.append(order[self.oldest])
+            freed.append(order[self.oldest])
             self.blocked.discard(order[self.oldest])
         if self.trying < 0 and self.blocked:
-            told.append(min(self.blocked))
-            self.blocked.discard(told[-1])
-        return told
+            freed.append(min(self.blocked))
+            self.blocked.discard(freed[-1])
+        return freed
 
     def release(self, i: int, done: float) -> list[int]:
         """Note that `i` is done with its tiles; return who may try then."""

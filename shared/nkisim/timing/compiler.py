@@ -183,10 +183,10 @@ class _Dmas:
         # the tile of each of them, and the versions of instructions' other accesses
         self.version = np.full(count, -1)
         placed = acc.versions.bytes[vid] > 0
-        mine = placed & (plain[ev["instr"]] != 0)
-        self.version[ev["instr"][mine]] = vid[mine]
+        plain_accesses = placed & (plain[ev["instr"]] != 0)
+        self.version[ev["instr"][plain_accesses]] = vid[plain_accesses]
         whole = np.zeros(count, bool)
-        whole[ev["instr"][mine]] = acc.whole[mine]
+        whole[ev["instr"][plain_accesses]] = acc.whole[plain_accesses]
         other = np.zeros(count, np.int64)  # the storage in HBM: a load's source, ...
         accesses = trace.operands()
         hbm = accesses.number == np.where(plain == 1, 1, 0)[accesses.instr]
@@ -255,8 +255,8 @@ def hoist(trace: Trace, hw: NeuronCore, tensors: bool = False) -> Trace:
             home = int(dmas.version[first])
             storage = moves.storage(home)
             for i in (first, *others):
-                mine = int(dmas.version[i])
-                moves.move(mine, storage, int(lo[home] - lo[mine]))
+                version = int(dmas.version[i])
+                moves.move(version, storage, int(lo[home] - lo[version]))
             for i in others:
                 draft.drop(i)
     return draft.finish()

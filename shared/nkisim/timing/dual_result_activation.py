@@ -70,16 +70,16 @@ def _leading_to(acc: Accesses, ends: np.ndarray) -> tuple[np.ndarray, set[int]]:
     ev, vid = acc.ev, acc.vid
     on_chip = ~acc.stores.hbm[ev["storage"]]
     writes, reads = on_chip & ev["write"], on_chip & ~ev["write"]
-    mine = np.zeros(len(acc.specs), bool)
-    mine[ends] = True
+    leads = np.zeros(len(acc.specs), bool)
+    leads[ends] = True
     chosen = np.zeros(len(acc.versions.storage), bool)
     found = np.zeros(len(acc.specs), bool)
     while True:
-        chosen[vid[reads & mine[ev["instr"]]]] = True
-        fresh = np.zeros(len(mine), bool)
+        chosen[vid[reads & leads[ev["instr"]]]] = True
+        fresh = np.zeros(len(leads), bool)
         fresh[ev["instr"][writes & chosen[vid]]] = True
         fresh &= ~found
         if not fresh.any():
             return np.flatnonzero(found), set(np.flatnonzero(chosen).tolist())
         found |= fresh
-        mine = fresh
+        leads = fresh

@@ -64,8 +64,8 @@ def _ports(
         needs(w, q) if k in used and w is not None else []
         for k, (q, w) in enumerate(zip(queue_of, works))
     ]
-    both = {p for p in (0, 1) if len({q for q, mine in zip(queue_of, wants) if p in mine}) == 2}
-    return [tuple(p for p in mine if p in both) for mine in wants]
+    both = {p for p in (0, 1) if len({q for q, ports in zip(queue_of, wants) if p in ports}) == 2}
+    return [tuple(p for p in ports if p in both) for ports in wants]
 
 
 def run(

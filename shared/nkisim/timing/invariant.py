@@ -42,14 +42,14 @@ def hoist_arithmetic(trace: Trace, hw: NeuronCore) -> Trace:
     fit = np.array([_plain(k) for k in trace.op_specs] or [False])
     specs, _, node = trace.instructions()
     loop, iteration = (x[node] for x in _loops(trace)) if len(node) else (node, node)
-    mine = np.flatnonzero(fit[specs] & (loop >= 0)) if len(specs) else specs
-    if not len(mine):
+    in_loops = np.flatnonzero(fit[specs] & (loop >= 0)) if len(specs) else specs
+    if not len(in_loops):
         return trace
     acc = accesses(trace, hw)
     begin = np.full(len(trace.loop_kind) + 1, len(specs))
     np.minimum.at(begin, loop, np.arange(len(specs)))
     writers = _Writers(acc)
-    same = _equal_work(acc, writers, mine, loop, iteration, begin)
+    same = _equal_work(acc, writers, in_loops, loop, iteration, begin)
     draft = Draft(trace)
     moves, v = Moves(draft, acc), acc.versions
     room = hw.sbuf_usable_bytes - most_held(acc)

@@ -44,14 +44,14 @@ def fences(trace: Trace, queue: np.ndarray) -> dict[int, list[int]]:
     nodes = trace.instructions().node
     out = {}
     for engine in ENGINES:
-        mine = nodes[queue == engine]
-        begin = np.full(len(parent), len(mine))
-        np.minimum.at(begin, mine, np.arange(len(mine)))
+        of_engine = nodes[queue == engine]
+        begin = np.full(len(parent), len(of_engine))
+        np.minimum.at(begin, of_engine, np.arange(len(of_engine)))
         at = begin.tolist()
         for i in range(len(parent) - 1, 0, -1):  # with all that is inside
             if at[i] < at[parent[i]]:
                 at[parent[i]] = at[i]
-        places = sorted({at[i] for i in heads} - {0, len(mine)})
+        places = sorted({at[i] for i in heads} - {0, len(of_engine)})
         if places:
             out[engine] = places
     return out

@@ -26,9 +26,9 @@ EVENLY = (math.sqrt(5.0) - 1.0) / 2.0
 def _first_uses(deps: Dependencies) -> tuple[np.ndarray, np.ndarray]:
     """Return the loads that are waited for, and their first reader, in program order."""
     loads = deps.queue[deps.before] == LOADS
-    mine = deps.before[loads]  # sorted, and who waits as well
-    fresh = np.append(True, mine[1:] != mine[:-1])[: len(mine)]
-    return mine[fresh], deps.after[loads][fresh]
+    users = deps.before[loads]  # sorted, and who waits as well
+    fresh = np.append(True, users[1:] != users[:-1])[: len(users)]
+    return users[fresh], deps.after[loads][fresh]
 
 
 def by_use(deps: Dependencies) -> np.ndarray:
@@ -40,12 +40,12 @@ def by_use(deps: Dependencies) -> np.ndarray:
     frees its memory comes before it in the program, and so uses nothing that is used later.
     Where cores meet, they keep the order of the program: else each could wait for the other one.
     """
-    mine = np.flatnonzero(deps.queue == LOADS)
+    loads = np.flatnonzero(deps.queue == LOADS)
     last = np.full(len(deps.queue), -1)  # that each waits for
     before, after = deps.waits()
     np.maximum.at(last, after, before)
     use = np.arange(len(deps.queue))
-    use[mine] += len(use)
+    use[loads] += len(use)
     of_load = deps.queue[deps.before] == LOADS
     meets = deps.meetings[deps.queue[deps.meetings] == LOADS]
     for one, then in zip(meets[:-1].tolist(), meets[1:].tolist()):
@@ -57,7 +57,7 @@ def by_use(deps: Dependencies) -> np.ndarray:
         first[order].tolist(), uses[order].tolist()
     ):  # the last load first: who uses one comes after it
         use[load] = min(use[load], use[user])
-    return mine[np.lexsort((last[mine], use[mine]))]
+    return loads[np.lexsort((last[loads], use[loads]))]
 
 
 def leads(
@@ -109,22 +109,22 @@ def leads(
     found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
     for q in range(LOADS):  # each compute engine
         engine = np.flatnonzero(deps.queue == q)
-        mine = deps.queue[users] == q
+        on_queue = deps.queue[users] == q
         begin = np.cumsum(busy[engine]) - busy[engine]
-        at = begin[np.searchsorted(engine, users[mine])] - needs[mine]
+        at = begin[np.searchsorted(engine, users[on_queue])] - needs[on_queue]
         last = np.searchsorted(begin, at, "right") - 1
         last -= begin[last] + busy[engine[last]] - at > t.compiler_load_late_us
         if deps.lines is not None:
-            before = _before(deps.lines[loads[mine]], users[mine])
-            begins = np.searchsorted(engine, users[mine][before]) - 1
+            before = _before(deps.lines[loads[on_queue]], users[on_queue])
+            begins = np.searchsorted(engine, users[on_queue][before]) - 1
             reads = (deps.queue[deps.after] == q) & (deps.queue[deps.before] == LOADS)
             work = np.bincount(deps.before[reads], busy[deps.after[reads]], len(deps.queue))
-            long = work[loads[mine][before]] >= needs[mine]
+            long = work[loads[on_queue][before]] >= needs[on_queue]
             last = np.where(
                 (before >= 0) & (long | (begins == last - 1)) & (begins < last), begins, last
             )
         there = last >= 0
-        found.append((engine[last[there]], loads[mine][there]))
+        found.append((engine[last[there]], loads[on_queue][there]))
     before, after = (np.concatenate(x) for x in zip(*found))
     earlier = before < after
     return before[earlier], after[earlier]

@@ -33,10 +33,10 @@ def reasons(plan: Schedule) -> dict[str, np.ndarray]:
     for a in range(int(count[before].max(initial=0))):
         for b in range(int(count[waits].max(initial=0))):
             both = (a < count[before]) & (b < count[waits])
-            i, mine = waits[both], first[waits[both]] + b
+            i, waiting = waits[both], first[waits[both]] + b
             his = first[before[both]] + a
-            same = accesses.storage[his] == accesses.storage[mine]
-            wrote, writes = accesses.write[his], accesses.write[mine]
+            same = accesses.storage[his] == accesses.storage[waiting]
+            wrote, writes = accesses.write[his], accesses.write[waiting]
             code = np.where(
                 wrote & (~writes | adds[i]),
                 DATA,
@@ -44,5 +44,5 @@ def reasons(plan: Schedule) -> dict[str, np.ndarray]:
             )
             better = same & (code < why[i])
             why[i[better]] = code[better]
-            storage[i[better]] = accesses.storage[mine][better]
+            storage[i[better]] = accesses.storage[waiting][better]
     return {"why": why, "why_storage": storage}

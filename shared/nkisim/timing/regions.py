@@ -65,11 +65,11 @@ class _Facts:
 
     def sums(self, group: np.ndarray, count: int) -> list[dict[str, Any]]:
         """Return a row for each of `count` groups; `group`: of each instruction, -1 for none."""
-        mine = group >= 0
-        group = group[mine]
+        grouped = group >= 0
+        group = group[grouped]
 
         def total(values: np.ndarray) -> list[Any]:
-            return np.bincount(group, values[mine], count).tolist()
+            return np.bincount(group, values[grouped], count).tolist()
 
         number = np.bincount(group, minlength=count).tolist()
         moved, critical = total(self.moved), total(self.critical)
@@ -136,16 +136,16 @@ def _loops(facts: _Facts, node: np.ndarray) -> list[dict[str, Any]]:
     run_of = loop_of[node]
     first, last = np.full(runs, np.inf), np.zeros(runs)
     while (run_of >= 0).any():  # each level of nesting
-        mine = run_of >= 0
-        np.minimum.at(first, run_of[mine], plan.issue[mine])
-        np.maximum.at(last, run_of[mine], plan.end[mine])
-        sums = facts.sums(np.where(mine, group[run_of], -1), len(rows))
+        in_loop = run_of >= 0
+        np.minimum.at(first, run_of[in_loop], plan.issue[in_loop])
+        np.maximum.at(last, run_of[in_loop], plan.end[in_loop])
+        sums = facts.sums(np.where(in_loop, group[run_of], -1), len(rows))
         for row, more in zip(rows, sums):
             _add(row, more)
-        run_of = np.where(mine, above[run_of], -1)
+        run_of = np.where(in_loop, above[run_of], -1)
     for n, row in enumerate(rows):
-        mine = np.flatnonzero((group == n) & (last > 0.0))
-        row["span_us"] = active_us(first[mine], last[mine])
+        in_loop = np.flatnonzero((group == n) & (last > 0.0))
+        row["span_us"] = active_us(first[in_loop], last[in_loop])
     return rows
 
 

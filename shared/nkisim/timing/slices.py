@@ -80,7 +80,7 @@ def _cut(
     stores = spec.engine == "dma" and len(spec.operands) == 2 and not spec.variant and j == 1
     if not (spec.row.fills and len(spec.operands) == 1 or stores and _plain(spec)):
         return None
-    mine, width = spec.operands[j], hi - lo
+    operand, width = spec.operands[j], hi - lo
     if not all(_row_bytes(p) == width for p in spec.operands):
         return None
     edges = sorted({lo, hi, *(x for r in ranges for x in r)})
@@ -92,7 +92,7 @@ def _cut(
             storage, offset = draft.operand(i, k)
             operands.append((storage, offset + a - lo))
         out.append((replace(spec, operands=narrow), operands))
-    return out if mine.memory is SBUF else None
+    return out if operand.memory is SBUF else None
 
 
 def _plain(spec: OpSpec) -> bool:
@@ -143,13 +143,13 @@ def sink_fills(trace: Trace, hw: NeuronCore, rename: bool, sums: bool = False) -
     first = np.flatnonzero(np.append(True, vid[order][1:] != vid[order][:-1]))
     first = first[first + 1 < len(order)]
     begins, then = order[first], order[first + 1]
-    mine = (
+    moved = (
         placed[begins]
         & (vid[begins] == vid[then])
         & acc.whole[begins]
         & (ev["instr"][begins] < ev["instr"][then])
     )
-    for i, before in zip(ev["instr"][begins[mine]].tolist(), ev["instr"][then[mine]].tolist()):
+    for i, before in zip(ev["instr"][begins[moved]].tolist(), ev["instr"][then[moved]].tolist()):
         spec = draft.spec_of(i)
         user = draft.spec_of(before)
         if sums and not (user.engine == spec.engine and adds_products(user)):

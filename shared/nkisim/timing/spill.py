@@ -90,11 +90,14 @@ class _Scan:
 
     def run(self) -> Trace:
         """Scan, and return the changed trace."""
-        acc, mine = self.acc, np.flatnonzero(self.mine)
-        vid, instr = acc.vid[mine], acc.ev["instr"][mine]
-        write, operand = acc.ev["write"][mine].tolist(), acc.ev["operand"][mine].tolist()
+        acc, some = self.acc, np.flatnonzero(self.mine)
+        vid, instr = acc.vid[some], acc.ev["instr"][some]
+        write, operand = (
+            acc.ev["write"][some].tolist(),
+            acc.ev["operand"][some].tolist(),
+        )
         order = np.argsort(vid, kind="stable")
-        later = np.full(len(mine), _NEVER)  # the next instruction with that version
+        later = np.full(len(some), _NEVER)  # the next instruction with that version
         same = vid[order][1:] == vid[order][:-1]
         later[order[:-1][same]] = instr[order[1:][same]]
         begin = np.flatnonzero(np.append(True, instr[1:] != instr[:-1])) if len(instr) else instr

@@ -58,9 +58,9 @@ def tensors(
     """
     specs, accesses = trace.operand_specs(), trace.operands()
     hbm = np.array([p.memory is HBM for _, _, p in specs] or [False])
-    mine = hbm[accesses.operand_spec]
-    storage, lowest = accesses.storage[mine], accesses.lowest[mine]
-    which, write = accesses.operand_spec[mine], accesses.write[mine]
+    in_hbm = hbm[accesses.operand_spec]
+    storage, lowest = accesses.storage[in_hbm], accesses.lowest[in_hbm]
+    which, write = accesses.operand_spec[in_hbm], accesses.write[in_hbm]
     index = np.array([by_index(k, n) for k, n, _ in specs] or [False])
     adds = index & np.array([k.adds and n < k.outputs for k, n, _ in specs] or [False])
     nbytes = np.array([k.moved.nbytes if by_index(k, n) else p.nbytes for k, n, p in specs] or [0])

@@ -34,12 +34,12 @@ def vectorize(trace: Trace, hw: NeuronCore, phases: bool = False) -> Trace:
     changed = False
     done = np.zeros(len(trace), bool)  # instructions that are part of another
     for nest in reversed(_loops(trace, accesses)):  # from the inside out
-        mine = slice(nest.at[0, 0], nest.at[-1, -1] + 1)
-        if done[mine].any() or not (phases or nest.innermost):
+        of_nest = slice(nest.at[0, 0], nest.at[-1, -1] + 1)
+        if done[of_nest].any() or not (phases or nest.innermost):
             continue
         loop = _Loop(trace, draft, nest.at, nest.early, phases)
         if loop.rewrite(hw, users, nest.own):
-            changed = done[mine] = True
+            changed = done[of_nest] = True
             continue
         n = loop.iterations_a_bank(hw) if nest.innermost else 0
         if n > 1 and all(
@@ -50,7 +50,7 @@ def vectorize(trace: Trace, hw: NeuronCore, phases: bool = False) -> Trace:
                 for t in range(0, len(nest.at), n)
             ]
         ):
-            changed = done[mine] = True
+            changed = done[of_nest] = True
     return draft.finish() if changed else trace
 
 
@@ -88,26 +88,26 @@ def _loops(trace: Trace, accesses: Operands) -> list[_Nest]:
             outer.add(of[parent[n]])
     out = []
     for this in sorted(rounds):
-        mine = [(int(first[n]), int(last[n])) for n in rounds[this]]
+        trips = [(int(first[n]), int(last[n])) for n in rounds[this]]
         if (
-            len(mine) < 2
+            len(trips) < 2
             or trace.loop_kind[this] != "affine_range"
-            or any(y[0] != x[1] for x, y in zip(mine, mine[1:]))
+            or any(y[0] != x[1] for x, y in zip(trips, trips[1:]))
         ):
             continue
-        (a, b), (c, d), early = mine[0], mine[1], []
-        every = np.arange(a, mine[-1][1])
+        (a, b), (c, d), early = trips[0], trips[1], []
+        instrs = np.arange(a, trips[-1][1])
         if b - a > d - c:  # a sum that its first part makes zero
             early = [
                 i
                 for i in range(a, b)
                 if sets[i] and spec[i] not in spec[c:d] and _is_first(accesses, a, i)
             ]
-            every = np.setdiff1d(every, early)
-        length = len(every) // len(mine)
-        if length * len(mine) != len(every):
+            instrs = np.setdiff1d(instrs, early)
+        length = len(instrs) // len(trips)
+        if length * len(trips) != len(instrs):
             continue
-        at = every.reshape(len(mine), length)
+        at = instrs.reshape(len(trips), length)
         if all((x[at] == x[at[0]]).all() for x in (spec, line)):
             out.append(_Nest(at, early, this not in outer, node[at[0]] == rounds[this][0]))
     return out
@@ -193,7 +193,7 @@ class _Loop:
                 self.trace.storages[s].memory,
                 row_bytes=self.trips * self.trace.storages[s].row_bytes,
             )
-            for s in {mine[0] for mine in tiles.values()}
+            for s in {tile[0] for tile in tiles.values()}
         }
         for p, one in enumerate(many):
             spec = self._at_home(one or self.specs[p], p, tiles)

@@ -103,11 +103,11 @@ def fused(plan: Schedule, gone: np.ndarray, data: np.ndarray) -> Dependencies:
             elif b not in makers:
                 pairs.add((b, a))
             continue
-        mine = makers.get(b, {b})
+        group = makers.get(b, {b})
         if a in makers:
-            makers[a] |= mine
+            makers[a] |= group
         else:
-            pairs |= {(m, a) for m in mine}
+            pairs |= {(m, a) for m in group}
             if not moved[a]:  # earlier than it stands
                 key[a], moved[a] = -1, True
     for b, a in sorted(pairs, key=lambda pair: pair[1]):

@@ -51,8 +51,8 @@ class Writes:
         if not self.places:
             return False
         patterns, lowest = np.array([*self.places]).T
-        mine = np.full(len(patterns), place[0])
-        return bool(self.geometry.overlaps(mine, patterns, lowest - place[1]).any())
+        places = np.full(len(patterns), place[0])
+        return bool(self.geometry.overlaps(places, patterns, lowest - place[1]).any())
 
 
 def written(trace: Trace, tile: Any) -> bool:

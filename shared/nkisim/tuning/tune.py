@@ -312,9 +312,9 @@ def as_it_is(variants: Sequence[Any], wanted: Sequence[Candidate]) -> Candidate:
 def _mark(rows: Sequence[Row]) -> None:
     """Say of each row whether nothing is better in all, and whether it is like the fastest."""
     for row in rows:
-        mine = _axes(row.prediction)
+        axes = _axes(row.prediction)
         row.pareto = not any(
-            theirs != mine and all(a <= b for a, b in zip(theirs, mine))
+            theirs != axes and all(a <= b for a, b in zip(theirs, axes))
             for theirs in map(_axes, (r.prediction for r in rows))
         )
     if not rows:

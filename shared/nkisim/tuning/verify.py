@@ -92,8 +92,8 @@ def expected(reference: Callable[..., Any], args: tuple[Any, ...], named: dict[s
         known = inspect.signature(reference).parameters
     except (TypeError, ValueError):
         known = {}  # type: ignore[assignment]
-    every = any(p.kind is p.VAR_KEYWORD for p in known.values())
-    return reference(*args, **{n: v for n, v in named.items() if every or n in known})
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in known.values())
+    return reference(*args, **{n: v for n, v in named.items() if takes_any or n in known})
 
 
 @dataclass(frozen=True)
@@ -138,20 +138,20 @@ def _longest_sum(trace: Trace) -> int:
     if not adds.any():
         return max(1, widest)
     accesses = trace.operands()
-    mine = (accesses.number == 0) & adds[specs[accesses.instr]]
+    added = (accesses.number == 0) & adds[specs[accesses.instr]]
     _, place = np.unique(
-        np.stack([accesses.storage[mine], accesses.offset[mine]]), axis=1, return_inverse=True
+        np.stack([accesses.storage[added], accesses.offset[added]]), axis=1, return_inverse=True
     )
-    return max(widest, int(np.bincount(place.ravel(), depth[specs[accesses.instr[mine]]]).max()))
+    return max(widest, int(np.bincount(place.ravel(), depth[specs[accesses.instr[added]]]).max()))
 
 
 def differs(outputs: Any, others: Any, allowed: Allowed) -> str:
     """Return how outputs differ from what they should be; "" if they do not."""
-    mine, theirs = list(_arrays(outputs)), list(_arrays(others))
-    if len(mine) != len(theirs):
-        return f"{len(mine)} outputs instead of {len(theirs)}"
-    for n, (a, b) in enumerate(zip(mine, theirs)):
-        name = f"output {n}: " if len(mine) > 1 else ""
+    ours, theirs = list(_arrays(outputs)), list(_arrays(others))
+    if len(ours) != len(theirs):
+        return f"{len(ours)} outputs instead of {len(theirs)}"
+    for n, (a, b) in enumerate(zip(ours, theirs)):
+        name = f"output {n}: " if len(ours) > 1 else ""
         if a.shape != b.shape:
             if a.size != b.size or [s for s in a.shape if s > 1] != [s for s in b.shape if s > 1]:
                 return f"{name}shape {a.shape} instead of {b.shape}"

@@ -236,7 +236,7 @@ def send(c: dict[str, Any], region: str, mails: list[tuple[dict[str, Any], str, 
     """Send mails about machines of a region through SES, as fast as the account may; return how
     many went out. A refused mail becomes a tag of the machine, since there is no log."""
     sent = 0
-    told: dict[str, tuple[dict[str, Any], str]] = {}
+    messages: dict[str, tuple[dict[str, Any], str]] = {}
     for machine, to, subject, text in mails if c.get("mail_from") else ():
         try:
             client("sesv2", c["regions"][0]).send_email(
@@ -247,11 +247,11 @@ def send(c: dict[str, Any], region: str, mails: list[tuple[dict[str, Any], str, 
                 },
             )
             sent += 1
-            told.setdefault(machine["InstanceId"], (machine, "ok"))
+            messages.setdefault(machine["InstanceId"], (machine, "ok"))
         except (botocore.exceptions.ClientError, botocore.exceptions.BotoCoreError) as error:
-            told[machine["InstanceId"]] = (machine, code_of(error) or type(error).__name__)
+            messages[machine["InstanceId"]] = (machine, code_of(error) or type(error).__name__)
         time.sleep(c.get("mail_seconds", 0.1))
-    for machine, word in told.values():
+    for machine, word in messages.values():
         before = tags_of(machine).get(UNMAILED, "")
         if word != (before.rpartition(" ")[2] or "ok"):
             note(region, machine["InstanceId"], f"{now():%Y-%m-%dT%H:%MZ} {word}")

@@ -49,7 +49,7 @@ def supervise(job_id):
 
 def turn(folder, job, log):
     """Wait until this user's other runs are done; return the lock, None when asked to stop."""
-    told = False
+    warned = False
     while True:
         queue = lock(HOME / "queue.lock")
         if queue is not None:
@@ -57,9 +57,9 @@ def turn(folder, job, log):
         if (folder / "stop").exists():
             end(folder, "stopped", None, 0.0)
             return None
-        if not told:
+        if not warned:
             say(log, "waiting: another run of yours computes on this machine")
-            told = True
+            warned = True
         time.sleep(0.1)
 
 

@@ -189,11 +189,13 @@ class Signature(keywords.Parameters):
 
     def unknown(self, name: str) -> NkiError:
         """Return the error for a keyword that the function does not have."""
-        told = said_of(self.api, name) or unknown_names.argument(self.api, name, self.names)
+        known = said_of(self.api, name) or unknown_names.argument(self.api, name, self.names)
         near = difflib.get_close_matches(name, self.names, n=1)
         return self.wrong(
             f"{self.api} has no argument {name!r}",
-            told or "".join(f"Did you mean {n!r}?" for n in near) or others.who_has(self.api, name),
+            known
+            or "".join(f"Did you mean {n!r}?" for n in near)
+            or others.who_has(self.api, name),
         )
 
     def not_a_member(self, name: str, value: Any, enum: type[Enum]) -> NkiError:
@@ -256,7 +258,7 @@ def instruction(own: Row, adapt: Adapter) -> Any:
             if known is not None:
                 known.issue(m, tiles, m.trace.line(sys._getframe(1)), write)
                 return NkiInstruction.issued(m, known.name)
-            told = m.findings.total
+            found_before = m.findings.total
             name, args, kw = compat.translated(m, own.name, args, kw)
             if name != own.name:
                 return INSTRUCTIONS[name](*args, **kw)
@@ -269,7 +271,7 @@ def instruction(own: Row, adapt: Adapter) -> Any:
                 if any(x.__class__ is columns.Columns for x in given.values())
                 else None
             )
-            written_to, before = given.get("dst"), (told, len(m.trace.starts) + 1)
+            written_to, before = given.get("dst"), (found_before, len(m.trace.starts) + 1)
             wrote = issue(m, adapt(m, given) or own, given)
             if late is not None:
                 columns.leave(late, written_to)

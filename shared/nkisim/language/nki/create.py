@@ -65,9 +65,9 @@ def _at(
             )  # as arena.place_tile says
             m.memory.placed += 1
             return t
-    told = m.findings.total
+    before = m.findings.total
     t = allocate.create(m, shape, dtype, _placed(m, region, address), name)
-    if key is not None and t.__class__ is Tensor and told == m.findings.total:
+    if key is not None and t.__class__ is Tensor and before == m.findings.total:
         m.memory.layouts[key] = t.offset, t.shape, t.strides, t.dtype
     return t
 

@@ -309,8 +309,10 @@ def no_reorder() -> Iterator[None]:
     yield
     m.loops.ordered -= 1
     m.flush()
-    mine = [i for i in range(first, len(m.trace)) if m.trace.rows[m.trace.starts[i] + NODE] == node]
-    m.trace.edges += zip(mine, mine[1:])
+    block = [
+        i for i in range(first, len(m.trace)) if m.trace.rows[m.trace.starts[i] + NODE] == node
+    ]
+    m.trace.edges += zip(block, block[1:])
 
 
 # -- programs --------------------------------------------------------------------------------

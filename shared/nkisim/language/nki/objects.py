@@ -29,9 +29,9 @@ class NKIObject:
             if name not in known and not name.startswith("__") and _is_value(value)
         }
         if plain:  # dataclass() comes after this, and reads annotations
-            every = {**known, **plain}
-            order = [n for n in known if n not in vars(cls)] + [n for n in vars(cls) if n in every]
-            cls.__annotations__ = {name: every[name] for name in order}
+            typed = {**known, **plain}
+            order = [n for n in known if n not in vars(cls)] + [n for n in vars(cls) if n in typed]
+            cls.__annotations__ = {name: typed[name] for name in order}
 
     def __init__(self, *args: Any, **kwargs: Any):
         """Set the fields, in the order of the class bodies; one without a default is None."""

@@ -462,11 +462,11 @@ def apply_verdicts(m: Machine, name: str, given: dict[str, Any], line: int | Non
 
 @cache
 def _of(name: str, release: str, target: str) -> tuple[Verdict, ...]:
-    every = not name.startswith("nl.")
+    any_module = not name.startswith("nl.")
     return tuple(
         row
         for row in TABLE
-        if row.holds(release, target) and (name in row.calls or every and not row.calls)
+        if row.holds(release, target) and (name in row.calls or any_module and not row.calls)
     )
 
 
@@ -574,8 +574,8 @@ def chip(m: Machine) -> None:
 def mixed(m: Machine) -> None:
     """Say that tiles at addresses of the kernel's and tiles of the compiler's share SBUF."""
     if any(memory is SBUF for memory, _ in m.memory.arenas):
-        every = (m.memory.storages[i] for i in range(len(m.memory.storages)))
-        own = next((st.where for st in every if st.memory is SBUF and not st.arena), None)
+        storages = (m.memory.storages[i] for i in range(len(m.memory.storages)))
+        own = next((st.where for st in storages if st.memory is SBUF and not st.arena), None)
         if own is not None:
             _say(m, forms.MIXED, "tiles with address= and tiles without lie in SBUF", own)
 
