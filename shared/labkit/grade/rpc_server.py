@@ -205,20 +205,20 @@ class Session:
         self._errors: list[BaseException] = []
         self._over: tuple[Exception, Any] | None = None  # the error that has ended the run
         self._depth = self._loops = 0
-        self._program = Program(self._next)
-        self._into = self._program.requests  # where requests are recorded
-        self._during: Request | Program = self._program  # what the simulator is asked now
+        self.program = Program(self._next)
+        self._into = self.program.requests  # where requests are recorded
+        self._during: Request | Program = self.program  # what the simulator is asked now
         self._bytes_left = MOST_BYTES
 
     # -- programs ----------------------------------------------------------------------------
     def record(self, job: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Let the process run a kernel (`job`: what it is told) on tensors of a launch that
-        computes nothing; return the program that comes of it, and the result."""
+        computes nothing; return its result. `program` is what it asks for."""
         self.begin()
-        self._plays, program = False, self._program
+        self._plays = False
         self.send([*job, self.encode(args), self.encode(kwargs)])
-        program.result, result = self._served()
-        return program, result
+        self.program.result, result = self._served()
+        return result
 
     def play(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Carry out a recorded program on other tensors, and return the result.

@@ -110,6 +110,8 @@ class Kernel:
     dialect: Dialect = BETA1
     together = False  # the instances of the grid are cores that run at once
     inputs_mutable = False  # a kernel may write into any of its arguments
+    #: gives, of (args, kwargs, target) of a launch, the kernel that is launched instead
+    prepare: Callable[[tuple[Any, ...], dict[str, Any], str | None], Kernel] | None = None
 
     def __init__(
         self,
@@ -349,7 +351,10 @@ def launch(
         kernel = kernel.func
     RUNNING.append(time.monotonic())
     try:
-        launched = as_kernel(kernel).launched()
+        launched = as_kernel(kernel)
+        if launched.prepare is not None:
+            launched = launched.prepare(args, kwargs, target)
+        launched = launched.launched()
         m = _machine(launched, target, compute, every_iteration, checks)
         m.watch = tile_values
         with _speaking(m.dialect):
