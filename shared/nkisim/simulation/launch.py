@@ -276,15 +276,17 @@ def as_kernel(func: Any, what: str = "a kernel") -> Kernel:
     if isinstance(func, Kernel):
         return func
     if not callable(func):
-        raise trim(
-            fail(
-                "NKI-K03",
-                f"{what} is not a function",
-                given=f"{type(func).__name__}",
-                limit="a function, plain or decorated with @nki.jit",
-            )
-        )
+        raise trim(_no_function(type(func).__name__, what))
     return next(filter(None, (known(func) for known in DIALECTS)), None) or Kernel(func)
+
+
+def _no_function(given: str, what: str = "a kernel") -> NkiError:
+    return fail(
+        "NKI-K03",
+        f"{what} is not a function",
+        given=given,
+        limit="a function, plain or decorated with @nki.jit",
+    )
 
 
 def _bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
@@ -352,6 +354,8 @@ def launch(
     RUNNING.append(time.monotonic())
     try:
         launched = as_kernel(kernel)
+        if not hasattr(launched, "__name__"):  # nor has what it is made of
+            raise _no_function("an object that can be called")
         if launched.prepare is not None:
             launched = launched.prepare(args, kwargs, target)
         launched = launched.launched()
