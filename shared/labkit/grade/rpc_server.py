@@ -37,17 +37,10 @@ MOST_LINES = 100_000  # of a student's file, and characters of a name
 #: attributes that NKI has, by the kind of thing; nothing else of what the judge holds can be asked
 _TENSOR = frozenset(("shape", "dtype", "ndim", "itemsize", "size", "strides", "offset"))
 _GRID = frozenset(
-    (
-        "shape",
-        "dtype",
-        "buffer",
-        "data",
-        "element_shape",
-        "tile_shape",
-        "is_remainder",
-        "index_step_elements",
-        "is_data_representable",
-    )
+    """
+        shape dtype buffer data element_shape tile_shape is_remainder index_step_elements
+        is_data_representable
+    """.split()
 )
 _ATTRIBUTES = {
     "Tensor": _TENSOR,
@@ -64,39 +57,10 @@ _ATTRIBUTES = {
 }
 _OPERATORS: dict[str, Callable[..., Any]] = {
     name: getattr(operator, name)
-    for name in (
-        "add",
-        "sub",
-        "mul",
-        "truediv",
-        "floordiv",
-        "mod",
-        "pow",
-        "and_",
-        "or_",
-        "xor",
-        "lshift",
-        "rshift",
-        "matmul",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "eq",
-        "ne",
-        "getitem",
-        "setitem",
-        "iadd",
-        "isub",
-        "imul",
-        "itruediv",
-        "neg",
-        "pos",
-        "invert",
-        "abs",
-        "index",
-        "truth",
-    )
+    for name in """
+        add sub mul truediv floordiv mod pow and_ or_ xor lshift rshift matmul lt le gt ge eq ne
+        getitem setitem iadd isub imul itruediv neg pos invert abs index truth
+    """.split()
 }
 _OPERATORS |= {
     "iter": iter,

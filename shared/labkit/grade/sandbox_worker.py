@@ -374,21 +374,9 @@ def _binary(name, swap=False):
     return method
 
 
-for _name in (
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "and_",
-    "or_",
-    "xor",
-    "lshift",
-    "rshift",
-    "matmul",
-):
+for _name in """
+    add sub mul truediv floordiv mod pow and_ or_ xor lshift rshift matmul
+""".split():
     _dunder = _name.rstrip("_")
     setattr(Handle, f"__{_dunder}__", _binary(_name))
     setattr(Handle, f"__r{_dunder}__", _binary(_name, swap=True))
