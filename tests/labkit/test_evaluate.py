@@ -416,3 +416,6 @@ def test_deep_source_is_read_as_the_grader_reads_it(tmp_path):
     deep = f"SUM = {' + '.join(['1'] * 1500)}\n"
     assert outcome(tmp_path, deep + GOOD).status == PASSED
     assert "NKI-L09" in outcome(tmp_path, deep + WHILE).text
+    inside = f"    n = {' + '.join(['1'] * 1500)}\n    out ="
+    assert outcome(tmp_path, GOOD.replace("    out =", inside)).status == PASSED
+    assert "NKI-L09" in outcome(tmp_path, WHILE.replace("    out =", inside)).text

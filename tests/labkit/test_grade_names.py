@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import shutil
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from grading import ROOT
+from labkit.evaluate import evaluate
 from labkit.grade.facade import Facade
 from labkit.grade.judge import Bench
 from labkit.grade.plan import load_plan
@@ -103,3 +108,64 @@ def test_a_kernel_may_name_all_dtypes_and_memories(tmp_path, file, dtypes, turne
     finally:
         mine.stop()
     assert "error" not in reply, reply
+
+
+HEAD = {"kernels": "import neuronxcc.nki as nki\n", "kernels_nki": "import nki\n"}
+
+
+def said(folder: Path, file: str, text: str) -> list[dict[str, Any]]:
+    """Return the errors of the judge and of the tester for a file."""
+    (folder / f"{file}.py").write_text(HEAD[file] + text)
+    shutil.copy(ROOT / "labs" / "vecadd" / "reference.py", folder)
+    plan = load_plan(ROOT / "labs" / "vecadd")
+    plan = plan if file == "kernels" else plan.speaking("nki")
+    case = plan.lab.case("transpose_128x128")
+    job = {"submission": str(folder), "sandbox": "none", "kernels": file, "seed": 3}
+    mine = Bench(job, plan, Facade())
+    try:
+        reply = mine.run(case, "trn2")
+    finally:
+        mine.stop()
+    (outcome,) = evaluate(dataclasses.replace(plan.lab, folder=folder), [(case, "trn2")])
+    errors = reply.get("error") or {}, outcome.error or {}
+    return [{"id": "", "name": "", **error} for error in errors]
+
+
+KERNEL_OF_NOTHING = "\n\n@nki.jit\ndef matrix_transpose(x):\n    return x\n"
+
+
+@pytest.mark.parametrize("file", HEAD)
+@pytest.mark.parametrize(
+    "line, says",
+    [
+        ("from NKI.language import lod", "Did you mean nl.load"),
+        ("from NKI import nope", "The simulator has no NKI.nope"),
+        ("import NKI.nope.more", "The simulator has no NKI.nope"),
+        ("import NKI.language as nl\nnl.lod", "Did you mean nl.load"),
+        ("import nki_nope", "No module named"),
+    ],
+)
+def test_a_name_that_there_is_not_is_said_with_one_text(tmp_path, file, line, says):
+    package = HEAD[file].split()[1]
+    judge, tester = said(tmp_path, file, line.replace("NKI", package) + KERNEL_OF_NOTHING)
+    assert says.replace("NKI", package) in judge["text"] and "in <module>" in judge["text"]
+    assert judge == tester
+
+
+@pytest.mark.parametrize("file", HEAD)
+def test_a_file_may_do_without_a_name_that_there_is_not(tmp_path, file):
+    package = HEAD[file].split()[1]
+    text = f"try:\n    from {package}.language import lod\nexcept ImportError:\n    lod = None\n"
+    judge, tester = said(tmp_path, file, text + "assert lod is None" + KERNEL_OF_NOTHING)
+    assert judge["id"] == tester["id"] == "NKI-O08"
+
+
+@pytest.mark.parametrize("file", HEAD)
+@pytest.mark.parametrize("made", ["K()", "nki.jit(K())"])
+def test_an_object_that_can_be_called_is_no_kernel(tmp_path, file, made):
+    text = (
+        f"class K:\n    def __call__(self, x):\n        return x\n\n\nmatrix_transpose = {made}\n"
+    )
+    judge, tester = said(tmp_path, file, text)
+    assert "an object as matrix_transpose; a kernel is a function" in judge["text"]
+    assert judge == tester

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from grading import needs_sandbox
+import nkisim
+from grading import ROOT, needs_sandbox
 from labkit.grade import sandbox, untrusted
+from labkit.grade.plan import load_plan
+from labkit.inputs import make_inputs
+from labkit.load import load_module
 from labkit.spec import SpecError
+from nkisim.cli import requests
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="grading is not for Windows")
 HEAD = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
@@ -134,6 +142,125 @@ def test_requests_are_served_in_order(folder):
     )  # fmt: skip
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(a["id"], a["verdict"]) for a in answers] == [(0, "right"), (1, "fails")]
+
+
+def asked(source, **more):
+    """Return the answers to a request by this process: (with the candidate's, without it)."""
+    request = {
+        "kernel": ":double", "source": source, "args": ["128x64:float32"], "target": "trn2",
+        "reference": ":twice", "reference_source": REFERENCE, "fixes": False, "seeds": [1, 2],
+    }  # fmt: skip
+    inside = partial(untrusted.kernel, sandbox="none")
+    return requests.answer({**request, **more}, inside), requests.answer({**request, **more})
+
+
+#: kernels that would know what another launch was, or what is in memory, and their honest twins
+KNOWS = {
+    "counts its launches": (
+        "    SEEN.append(1)\n    SCALE = 2.0 if len(SEEN) == 1 else 3.0\n",
+        "    SCALE = 2.0\n",
+    ),
+    "knows that it was told of memory": (
+        "    assert not SEEN\n"
+        "    t, r = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf), nisa.register_alloc()\n"
+        "    nisa.memset(t, 1)\n    nisa.register_load(r, t)\n    SEEN.append(1)\n"
+        "    nl.fori_loop(0, r, lambda i: None)\n    SCALE = 2.0\n",
+        "    SCALE = 2.0\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", KNOWS)
+def test_a_launch_cannot_be_told_from_another(how):
+    """One run of the process serves all launches; who reads numbers has a process for each."""
+    attack, honest = (
+        asked(HEAD + "SEEN = []\n" + DOUBLE.replace("    out =", text + "    out =", 1))
+        for text in KNOWS[how]
+    )
+    assert [answer["verdict"] for answer in honest] == ["right", "right"]
+    assert attack[0]["verdict"] == "right", attack[0]["error"] or attack[0]["ladder"]
+    assert attack[1]["verdict"] != "right"  # outside of the sandbox it knows
+
+
+def test_nothing_is_computed_before_the_kernel_has_returned(monkeypatch):
+    """So no clock tells what is in memory: what it prints of a tile is printed afterwards."""
+    said, record = [], nkisim.record
+
+    def recorded(*args, **kwargs):
+        run = record(*args, **kwargs)
+        said.append(("recorded", run.outputs))
+        return run
+
+    monkeypatch.setattr(nkisim, "record", recorded)
+    monkeypatch.setattr("builtins.print", lambda *args, **_: said.append(("printed", args)))
+    text = "    nl.device_print('tile', tile)\n    return out"
+    answer, _ = asked(HEAD + DOUBLE.replace("    return out", text), seeds=[])
+    assert answer["verdict"] == "right", answer["error"]
+    assert said[0] == ("recorded", None) and [what for what, _ in said].count("recorded") == 1
+    assert ("printed" in [what for what, _ in said]) and said[1][0] == "printed"
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("(x.shape, dtype=x.dtype, buffer=nl.sbuf)", "((256, 64), dtype=x.dtype, buffer=nl.sbuf)"),
+        ("nisa.tensor_scalar", "nisa.tensor_scaler"),
+        ("    return out", "    1 / 0"),
+        ("    return out", "    assert x.shape[0] == 3, 'three'\n    return out"),
+        ("    return out", "    t = nl.ndarray((64, 4), dtype=x.dtype, buffer=nl.sbuf)\n"
+         "    nisa.dma_copy(dst=out[0:64, 0:4], src=t)\n    nisa.nc_matmul(tile)"),
+        ("dst=tile, src=x)", "dst=tile, src=x[0:128, 0:65])"),
+        ("SCALE)", "x)"),
+    ],
+)  # fmt: skip
+def test_an_error_is_that_of_a_run_without_a_sandbox(old, new):
+    """With its line, and with what was found before it."""
+    inside, outside = (
+        json.loads(re.sub("<(candidate|source [0-9a-f]+)>", "FILE", json.dumps(answer)))
+        for answer in asked(HEAD + DOUBLE.replace(old, new))
+    )
+    assert outside["verdict"] != "right"
+    for key in ("verdict", "error", "findings"):
+        assert inside[key] == outside[key]
+
+
+def test_an_error_that_a_kernel_catches_ends_it():
+    wide = "nisa.dma_copy(dst=tile, src=x[0:128, 0:65])"
+    text = f"    try:\n        {wide}\n    except Exception:\n        pass\n    return out"
+    answer, _ = asked(HEAD + DOUBLE.replace("    return out", text))
+    assert "caught this error and went on; it ends at its first one" in answer["error"]["what"]
+    assert answer["error"]["where"]["line"] == 16
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize(
+    "lab, dialect",
+    [("conv2d", "beta1"), ("vecadd", "nki"), ("ffnn", "beta1"), ("vecadd", "beta1"),
+     ("ffnn", "nki"), ("conv2d", "nki"), ("puzzles", "nki"), ("norms", "nki"), ("moe", "nki")],
+)  # fmt: skip
+def test_the_labs_kernels_are_evaluated_alike(lab, dialect):
+    graded = load_plan(ROOT / "labs" / lab).speaking(dialect)
+    file = graded.lab.folder / ("kernels_nki.py" if dialect == "nki" else "kernels.py")
+    module, seen = load_module(file), set()
+    for case, target in graded.runs:
+        if case.kernel in seen or case.expect is not None and "Must" in type(case.expect).__name__:
+            continue
+        seen.add(case.kernel)
+        inputs, keywords = make_inputs(case, 3), {**case.kwargs, **case.kernel_kwargs}
+        request = {
+            "kernel": f"{file}:{case.kernel}", "args": list(inputs), "kwargs": keywords,
+            "set": case.constants,
+        }  # fmt: skip
+        for name, value in case.constants.items():
+            setattr(module, name, value)
+        with untrusted.kernel(request, "none") as (inside, _):
+            one, other = (
+                nkisim.evaluate(kernel, *inputs, target=target, fixes=False, **keywords)
+                for kernel in (inside, getattr(module, case.kernel))
+            )
+        assert (one.verdict, one.latency_us) == (other.verdict, other.latency_us), case.name
+        for mine, theirs in zip(np.atleast_1d(one.outputs), np.atleast_1d(other.outputs)):
+            assert mine.tobytes() == theirs.tobytes(), case.name
 
 
 def test_where_there_is_no_sandbox_nothing_is_run(monkeypatch):

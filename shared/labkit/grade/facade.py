@@ -97,6 +97,16 @@ class Facade:
             raise AttributeError(f"module {module!r} has no attribute {name!r} for kernels")
         return entry
 
+    def no_module(self, name: str) -> str:
+        """Return why there is no module of a name, such as "nki.language.lod" after
+        `from nki.language import lod`; nothing is loaded that is no facade."""
+        try:
+            if name.startswith(tuple(f"{root}." for root in MODULES)):
+                importlib.import_module(name)
+        except ImportError as error:
+            return str(error)
+        return f"No module named {name!r}"
+
     def _module(self, name: str, module: types.ModuleType) -> None:
         here: dict[str, list[Any]] = {}
         # classes first: a member of an enum has one path, by its class

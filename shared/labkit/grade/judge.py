@@ -8,7 +8,6 @@ outputs were compared. The student's process says which instructions to run, ove
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import math
 import os
@@ -34,7 +33,7 @@ from ..run.refused import as_dict
 from ..spec import Case, MustRaise, Passes
 from .facade import Facade
 from .plan import Graded, load_plan
-from .program import Program
+from .recording import Recording
 from .redraw import draws
 from .rpc_server import Overdue, Refused, Session, StudentError
 from .rules import read_source
@@ -231,39 +230,16 @@ class Bench:
         except StudentError as error:
             raise NoKernel(error.kind, error.text, None) from None
         job = ["run", case.kernel, dict(case.constants)]
-        programs: list[Program] = []  # of each instance of the grid
-        played, ended, asks_id = 0, False, False
-
-        def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            nonlocal ended, session
-            if ended and not self.told:  # it needs values, and is run again with them: in a process
-                self.stop()  # that has run nothing before, as on other inputs
-                session, self.told = self.start(), True
-            try:
-                program, result = session.record(job, args, kwargs)
-            except Exception:
-                ended = True
-                programs.clear()
-                raise
-            programs.append(program)
-            return result
-
-        def play(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            nonlocal played
-            at, played = played % instances, played + 1
-            if asks_id:  # whoever asks depends on it
-                ids = [language.program_id(axis) for axis in range(len(grid))]
-                at = int(np.ravel_multi_index(ids, grid))
-            return session.play(programs[at], args, kwargs)
-
         named = case.kernel, len(case.inputs), list(_keywords(case))
-        launched = configured(session, self.package, function_of(*named, record), answer)
-        check_cores(launched)
-        grid, instances = launched.grid, math.prod(launched.grid)
-        language = importlib.import_module(f"{self.package}.language")
-        nkisim.record(launched, *inputs, target=target, **_keywords(case))
-        asks_id = any(program.asks_id for program in programs)
-        return configured(session, self.package, function_of(*named, play), answer)
+        recording = Recording(session, job, answer, named, self._in_another_process)
+        check_cores(recording.player)
+        return recording.record(tuple(inputs), _keywords(case), target)
+
+    def _in_another_process(self) -> Session:
+        """Return the session of a process that has run nothing, for a kernel that needs values."""
+        self.stop()
+        self.told = True
+        return self.start()
 
     def _simulate(self, case: Case, target: str, inputs: list[np.ndarray]) -> dict[str, Any]:
         """Carry out the program of a case: for outputs and time, and again in another order."""
@@ -323,46 +299,6 @@ class Bench:
 
 def _keywords(case: Case) -> dict[str, Any]:
     return {**case.kwargs, **case.kernel_kwargs}
-
-
-def configured(session: Session, package: str, kernel: Any, answer: Any) -> Any:
-    """Return a function as a kernel with the options, grid, schedule and mutable parameters that a
-    student's process says its kernel has."""
-    known = isinstance(answer, list) and len(answer) == 4 and isinstance(answer[0], list)
-    options, grid, schedule, mutable = answer if known else ([], None, None, None)
-    names = kernel.__code__.co_varnames[: kernel.__code__.co_argcount]
-    for place, name in enumerate(names) if isinstance(mutable, list) else ():
-        if place in mutable or name in mutable:
-            kernel.__annotations__[name] = "mutable_tensor"
-    kernel.nki_options = tuple(o for o in options if isinstance(o, str))
-    launched = importlib.import_module(package).jit(kernel)
-    if grid is not None:
-        launched = launched[grid]
-    if isinstance(schedule, list) and len(schedule) == 2:
-        launched = session.at(schedule[1], launched.with_schedule, schedule[0])
-    return launched
-
-
-def function_of(
-    name: str,
-    inputs: int,
-    keywords: list[str],
-    run: Callable[..., Any],
-    names: Sequence[str] = (),
-) -> Any:
-    """Return a function with named parameters, as a kernel has, that calls run(args, kwargs).
-
-    Names are those of the lab's cases, no word of it is the student's; or `names`: identifiers.
-    """
-    if len(names) < inputs or {"run", "dict", *keywords} & {*names[:inputs]}:
-        names = [f"input{i}" for i in range(inputs)]
-    first = "".join(f"{name}, " for name in names[:inputs])
-    named = ", ".join(f"{k}={k}" for k in keywords)
-    scope: dict[str, Any] = {"run": run}
-    parameters = f"{first}{', '.join(keywords)}"
-    exec(f"def kernel({parameters}):\n    return run(({first}), dict({named}))\n", scope)
-    scope["kernel"].__name__ = scope["kernel"].__qualname__ = name
-    return scope["kernel"]
 
 
 def _error(kind: str, text: str) -> dict[str, Any]:

@@ -37,17 +37,10 @@ MOST_LINES = 100_000  # of a student's file, and characters of a name
 #: attributes that NKI has, by the kind of thing; nothing else of what the judge holds can be asked
 _TENSOR = frozenset(("shape", "dtype", "ndim", "itemsize", "size", "strides", "offset"))
 _GRID = frozenset(
-    (
-        "shape",
-        "dtype",
-        "buffer",
-        "data",
-        "element_shape",
-        "tile_shape",
-        "is_remainder",
-        "index_step_elements",
-        "is_data_representable",
-    )
+    """
+        shape dtype buffer data element_shape tile_shape is_remainder index_step_elements
+        is_data_representable
+    """.split()
 )
 _ATTRIBUTES = {
     "Tensor": _TENSOR,
@@ -64,39 +57,10 @@ _ATTRIBUTES = {
 }
 _OPERATORS: dict[str, Callable[..., Any]] = {
     name: getattr(operator, name)
-    for name in (
-        "add",
-        "sub",
-        "mul",
-        "truediv",
-        "floordiv",
-        "mod",
-        "pow",
-        "and_",
-        "or_",
-        "xor",
-        "lshift",
-        "rshift",
-        "matmul",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "eq",
-        "ne",
-        "getitem",
-        "setitem",
-        "iadd",
-        "isub",
-        "imul",
-        "itruediv",
-        "neg",
-        "pos",
-        "invert",
-        "abs",
-        "index",
-        "truth",
-    )
+    for name in """
+        add sub mul truediv floordiv mod pow and_ or_ xor lshift rshift matmul lt le gt ge eq ne
+        getitem setitem iadd isub imul itruediv neg pos invert abs index truth
+    """.split()
 }
 _OPERATORS |= {
     "iter": iter,
@@ -205,20 +169,20 @@ class Session:
         self._errors: list[BaseException] = []
         self._over: tuple[Exception, Any] | None = None  # the error that has ended the run
         self._depth = self._loops = 0
-        self._program = Program(self._next)
-        self._into = self._program.requests  # where requests are recorded
-        self._during: Request | Program = self._program  # what the simulator is asked now
+        self.program = Program(self._next)
+        self._into = self.program.requests  # where requests are recorded
+        self._during: Request | Program = self.program  # what the simulator is asked now
         self._bytes_left = MOST_BYTES
 
     # -- programs ----------------------------------------------------------------------------
     def record(self, job: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Let the process run a kernel (`job`: what it is told) on tensors of a launch that
-        computes nothing; return the program that comes of it, and the result."""
+        computes nothing; return its result. `program` is what it asks for."""
         self.begin()
-        self._plays, program = False, self._program
+        self._plays = False
         self.send([*job, self.encode(args), self.encode(kwargs)])
-        program.result, result = self._served()
-        return program, result
+        self.program.result, result = self._served()
+        return result
 
     def play(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Carry out a recorded program on other tensors, and return the result.
@@ -657,7 +621,7 @@ class Session:
             return None
         name = str(where[2])[:80]
         line = where[1] if type(where[1]) is int and 0 < where[1] < MOST_LINES else 1
-        return where[0], line, name if name.isidentifier() else "kernel"
+        return where[0], line, name if name.strip("<>").isidentifier() else "kernel"
 
     def _stub(self, where: Any) -> Callable[..., Any]:
         """Return a function that calls another one, standing at a line of the student's file."""
@@ -707,6 +671,8 @@ class Session:
             return self._method(stub, *given)
         if what == "name" and len(given) == 2 and all(type(item) is str for item in given):
             return self.facade.find(*given)
+        if what == "module" and len(given) == 1 and type(given[0]) is str:
+            return self.facade.no_module(given[0])
         raise Refused("not a request")
 
     def _run(self, stub: Callable[..., Any], function: Any, args: Any, kw: Any) -> Any:

@@ -17,35 +17,17 @@ from typing import Any
 
 from ..run.refused import UNREADABLE, deeply, refused_in
 
-_ALLOWED = {
-    "__future__",
-    "math",
-    "numpy",
-    "neuronxcc",
-    "nki",
-    "typing",
-    "functools",
-    "itertools",
-    "dataclasses",
-    "enum",
-    "collections",
-    "operator",
-    "abc",
-}
-_NAMES = {
-    "exec",
-    "eval",
-    "compile",
-    "open",
-    "__import__",
-    "globals",
-    "locals",
-    "vars",
-    "setattr",
-    "delattr",
-    "input",
-    "breakpoint",
-}
+_ALLOWED = frozenset(
+    """
+        __future__ math numpy neuronxcc nki typing functools itertools dataclasses enum
+        collections operator abc
+    """.split()
+)
+_NAMES = frozenset(
+    """
+        exec eval compile open __import__ globals locals vars setattr delattr input breakpoint
+    """.split()
+)
 _TRACES = (
     "__simulator__",
     "nkisim",

@@ -26,7 +26,7 @@ import nkisim
 from ..dialect import PACKAGE
 from ..run.refused import functions_behind
 from .facade import Facade
-from .judge import configured, function_of
+from .recording import Recording
 from .rpc_server import Overdue, Refused, Session, StudentError
 from .sandbox import Student, choose
 
@@ -52,12 +52,119 @@ class _Session(Session):
         return place and (self.shown, *place[1:])
 
 
+class _Candidate:
+    """The process of a request's kernel, which says what to run; nothing is computed meanwhile.
+
+    One that has learnt a value, as it reads numbers from memory, is replaced before it runs again.
+    """
+
+    def __init__(self, request: Mapping[str, Any], text: str, shown: str, sandbox: str):
+        self.request, self.text, self.shown, self.sandbox = request, text, shown, sandbox
+        self.dialect = _dialect(text, shown)
+        self.student: Student | None = None
+        self.told = False
+
+    def start(self) -> Session:
+        """Return the session of a new process, which has loaded the file.
+
+        Raises what loading the file raises.
+        """
+        self.stop()
+        with tempfile.TemporaryDirectory(prefix="labkit-evaluate-") as folder:
+            (Path(folder) / f"{MODULE}.py").write_text(self.text, "utf-8")
+            self.student = Student(Path(folder), self.sandbox)
+        student, files = self.student, {f"{MODULE}.py": self.text}
+        package = PACKAGE[self.dialect]
+        session = _Session(_facade(), student.read, student.write, files, package)
+        session.shown = self.shown
+        session.send(session.facade.describe())
+        self.ask(session, ["import", MODULE])
+        return session
+
+    def stop(self) -> None:
+        """End the process."""
+        if self.student is not None:
+            self.student.stop()
+
+    def kernel(self) -> Any:
+        """Return a kernel of this process that is carried out as the candidate's process says.
+
+        Raises what loading the file raises.
+        """
+        self.recording = self.recorded_by(self.start())
+        self.recording.player.prepare = self.prepare
+        return self.recording.player
+
+    def recorded_by(self, session: Session) -> Recording:
+        """Return what records the kernel of a process."""
+        name, request = self.request["kernel"].rpartition(":")[2], self.request
+        answer = self.ask(session, ["kernel", name])
+        job = ["run", name, dict(request.get("set", {}))]
+        named = (
+            name if name.isidentifier() else "kernel", len(request.get("args", ())),
+            list(request.get("kwargs", {})), _parameters(self.text, name),
+        )  # fmt: skip
+        return Recording(session, job, answer, named, self.in_another_process)
+
+    def in_another_process(self) -> Session:
+        """Return the session of a process that has run nothing, and will be told values."""
+        session = self.start()
+        self.told = True
+        self.begin(session)
+        return session
+
+    def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any], target: str | None) -> Any:
+        """Return what carries out the kernel in a launch; it is recorded if it has to be.
+
+        An error of the kernel's is raised where it is carried out, after what it asked for before.
+        """
+        if self.told:
+            self.told, self.recording = False, self.recorded_by(self.start())
+        recording = self.recording
+        recording.played = 0
+        if not recording.programs:
+            self.begin(recording.session)
+            try:
+                with self.words(recording.session):
+                    recording.record(args, kwargs, target)
+            except Exception as error:
+                if not recording.programs:
+                    raise
+                if recording.wrong is not None:
+                    recording.wrong = error
+        return recording.player
+
+    def begin(self, session: Session) -> None:
+        """Give a process its time anew."""
+        session.deadline = time.monotonic() + float(self.request.get("seconds") or SECONDS)
+
+    def ask(self, session: Session, what: list[Any]) -> Any:
+        """Return what the process answers; an error of its own is raised as that."""
+        self.begin(session)
+        with self.words(session):
+            session.send(what)
+            return session.serve()
+
+    @contextmanager
+    def words(self, session: Session) -> Iterator[None]:
+        """Raise errors of the candidate's process as errors of this one."""
+        try:
+            yield
+        except StudentError as error:
+            raise _raised(session, error) from None
+        except Overdue:
+            raise RuntimeError("the kernel ran for too long and was stopped") from None
+        except Refused as error:
+            code = self.student.process.poll() if self.student is not None else None
+            raise RuntimeError(f"{error}" + (f" (exit code {code})" if code else "")) from None
+
+
 @contextmanager
 def kernel(
     request: Mapping[str, Any], sandbox: str = "bubblewrap"
 ) -> Iterator[tuple[Any, list[Any]]]:
-    """Yield (the kernel that a request names, to launch here while it runs in the sandbox; what
-    a compiler refuses in its source).
+    """Yield (the kernel that a request names, to launch here after it has run in the sandbox;
+    what a compiler refuses in its source).
 
     Raises what loading its file raises; OSError if there is no such file.
     """
@@ -65,27 +172,18 @@ def kernel(
     text = request["source"] if "source" in request else Path(file).read_text("utf-8")
     shown = str(Path(file).resolve()) if file else f"<{MODULE}>"
     linecache.cache[shown] = (len(text), None, text.splitlines(True), shown)
-    dialect = _dialect(text, shown)
-    with tempfile.TemporaryDirectory(prefix="labkit-evaluate-") as folder:
-        (Path(folder) / f"{MODULE}.py").write_text(text, "utf-8")
-        student = Student(Path(folder), sandbox)
+    candidate = _Candidate(request, text, shown, sandbox)
     try:
-        session = _Session(
-            _facade(), student.read, student.write, {f"{MODULE}.py": text}, PACKAGE[dialect]
-        )
-        session.shown = shown
-        session.send(session.facade.describe())
-        _ask(session, student, request, ["import", MODULE])
         yield (
-            _launched(session, student, request, name, _parameters(text, name)),
+            candidate.kernel(),
             [
                 f
                 for function in functions_behind(text, name)
-                for f in nkisim.refusals(text, shown, function, dialect)
+                for f in nkisim.refusals(text, shown, function, candidate.dialect)
             ],
         )
     finally:
-        student.stop()
+        candidate.stop()
 
 
 in_bubblewrap = partial(kernel, sandbox="bubblewrap")
@@ -109,45 +207,12 @@ def _dialect(text: str, file: str) -> str:
     return "nki"
 
 
-def _ask(session: Session, student: Student, request: Mapping[str, Any], what: list[Any]) -> Any:
-    """Return what the candidate's process answers; an error of its own is raised as that."""
-    session.deadline = time.monotonic() + float(request.get("seconds") or SECONDS)
-    try:
-        session.send(what)
-        return session.serve()
-    except StudentError as error:
-        raise _raised(session, error) from None
-    except Overdue:
-        raise RuntimeError("the kernel ran for too long and was stopped") from None
-    except Refused as error:
-        code = student.process.poll()
-        raise RuntimeError(f"{error}" + (f" (exit code {code})" if code else "")) from None
-
-
 def _parameters(text: str, kernel: str) -> list[str]:
     """Return the names of a kernel's parameters in a file; reports call tensors by them."""
     for node in ast.parse(text).body:
         if isinstance(node, ast.FunctionDef) and node.name == kernel:
             return [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
     return []
-
-
-def _launched(
-    session: Session, student: Student, request: Mapping[str, Any], name: str, names: list[str]
-) -> Any:
-    """Return a kernel of this process that asks the candidate's which instructions to run."""
-    answer = _ask(session, student, request, ["kernel", name])
-
-    def run_there(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        session.begin()
-        job = ["run", name, dict(request.get("set", {}))]
-        return _ask(session, student, request, [*job, session.encode(args), session.encode(kwargs)])
-
-    here = function_of(
-        name if name.isidentifier() else "kernel",
-        len(request.get("args", ())), list(request.get("kwargs", {})), run_there, names,
-    )  # fmt: skip
-    return configured(session, session.package, here, answer)
 
 
 def _raised(session: Session, error: StudentError) -> Exception:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import CodeType
 from typing import Any
 
@@ -60,10 +64,30 @@ def older() -> bool:
 def scan(functions: list[Function], version: str = NEWEST) -> list[Finding]:
     """Return what is to be said of functions, in the order of their lines."""
     found: list[Finding] = []
-    for function in functions:
-        kind = Beta1Scan if function.dialect == BETA1 else NkiScan
-        found += kind(function, version).run()
+
+    def read() -> None:
+        found.clear()
+        for function in functions:
+            kind = Beta1Scan if function.dialect == BETA1 else NkiScan
+            found.extend(kind(function, version).run())
+
+    try:
+        read()
+    except RecursionError:
+        _deeply(read)
     return found
+
+
+def _deeply(read: Callable[[], None]) -> None:
+    """Call what reads source. Python runs expressions of thousands of terms, which are as deep."""
+    limit, size = sys.getrecursionlimit(), threading.stack_size(256 << 20)
+    sys.setrecursionlimit(100_000)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(read).result()
+    finally:
+        sys.setrecursionlimit(limit)
+        threading.stack_size(size)
 
 
 def of_kernel(func: Any, dialect: str = "") -> list[Finding]:

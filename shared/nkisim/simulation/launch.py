@@ -110,6 +110,8 @@ class Kernel:
     dialect: Dialect = BETA1
     together = False  # the instances of the grid are cores that run at once
     inputs_mutable = False  # a kernel may write into any of its arguments
+    #: gives, of (args, kwargs, target) of a launch, the kernel that is launched instead
+    prepare: Callable[[tuple[Any, ...], dict[str, Any], str | None], Kernel] | None = None
 
     def __init__(
         self,
@@ -274,15 +276,17 @@ def as_kernel(func: Any, what: str = "a kernel") -> Kernel:
     if isinstance(func, Kernel):
         return func
     if not callable(func):
-        raise trim(
-            fail(
-                "NKI-K03",
-                f"{what} is not a function",
-                given=f"{type(func).__name__}",
-                limit="a function, plain or decorated with @nki.jit",
-            )
-        )
+        raise trim(_no_function(type(func).__name__, what))
     return next(filter(None, (known(func) for known in DIALECTS)), None) or Kernel(func)
+
+
+def _no_function(given: str, what: str = "a kernel") -> NkiError:
+    return fail(
+        "NKI-K03",
+        f"{what} is not a function",
+        given=given,
+        limit="a function, plain or decorated with @nki.jit",
+    )
 
 
 def _bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
@@ -349,7 +353,12 @@ def launch(
         kernel = kernel.func
     RUNNING.append(time.monotonic())
     try:
-        launched = as_kernel(kernel).launched()
+        launched = as_kernel(kernel)
+        if not hasattr(launched, "__name__"):  # nor has what it is made of
+            raise _no_function("an object that can be called")
+        if launched.prepare is not None:
+            launched = launched.prepare(args, kwargs, target)
+        launched = launched.launched()
         m = _machine(launched, target, compute, every_iteration, checks)
         m.watch = tile_values
         with _speaking(m.dialect):

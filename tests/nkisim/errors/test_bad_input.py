@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import traceback
 
 import ml_dtypes
@@ -98,6 +99,27 @@ def test_an_unknown_target():
 @pytest.mark.parametrize("thing", [None, 3, "kernel", X])
 def test_a_kernel_that_is_no_function(thing):
     assert refused(thing, X).id == "NKI-K03"
+
+
+class Called:
+    """An object that can be called, as a kernel can; its method is a function."""
+
+    def __call__(self, x):
+        return self.copied(x)
+
+    def copied(self, x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x))
+        return out
+
+
+@pytest.mark.parametrize("thing", [Called(), nki.jit(Called()), functools.partial(Called())])
+def test_an_object_that_can_be_called_is_no_function(thing):
+    error = refused(thing, X)
+    assert error.id == "NKI-K03" and "a function, plain or decorated" in error.limit
+    with pytest.raises(nkisim.NkiError, match="NKI-K03"):
+        nkisim.profile(thing, X)
+    assert (nkisim.run(nki.jit(Called().copied), X).outputs == X).all()
 
 
 @pytest.mark.parametrize("grid", [0, -1, (2, 0), "a", 1.5, (), None])
