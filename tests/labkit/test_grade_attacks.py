@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import subprocess
-import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
@@ -211,31 +210,3 @@ def test_what_gradescope_lays_beside_the_grader_is_not_for_submissions(tmp_path)
         env={**os.environ, "AUTOGRADER": str(tmp_path), "GRADER_PYTHON": "true"},
     )
     assert tmp_path.stat().st_mode & 0o077 == 0
-
-
-WAITS = """
-import os, time
-import labkit.grade.judge as judge
-def load(file):
-    print("ready", flush=True)
-    time.sleep(20)
-    print("left alone", flush=True)
-judge.json.load = load
-judge.main()
-"""
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux knows such a signal")
-def test_a_judge_ends_with_who_asked_for_it(tmp_path):
-    """A server that was killed and started again had its old judges beside it."""
-    (tmp_path / "waits.py").write_text(WAITS)
-    grader = subprocess.Popen(
-        ["sh", "-c", f"{sys.executable} {tmp_path / 'waits.py'} & wait"],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "shared")},
-    )
-    assert grader.stdout is not None and grader.stdout.readline() == "ready\n"
-    grader.kill()
-    assert grader.stdout.read() == ""
-    grader.wait()
