@@ -69,7 +69,7 @@ class Progress:
 
     def _details(self, s: State) -> str:
         """Return what one step's runs said and drew: folded, unless it is the only one."""
-        said = "".join(
+        details = "".join(
             f"<pre style='white-space:pre-wrap'>{escape(o.detail or o.text)}</pre>"
             for o in s.outcomes
             if o.status == FAILED or (s.state == "too slow" and o.text)
@@ -78,8 +78,8 @@ class Progress:
         opened = " open" if len(self.states) == 1 else ""
         return (
             f"<details{opened}><summary>{escape(s.step.section)}: {escape(s.state)}</summary>"
-            f"{said}{drawn}</details>"
-            if said or drawn
+            f"{details}{drawn}</details>"
+            if details or drawn
             else ""
         )
 

@@ -156,8 +156,8 @@ class Cloud:
         """Return AWS's time: that of its last answer, and what has passed since. Before the first
         answer, this computer's (rate_limit.now, unless this was made with another clock)."""
         if self._now is None and self._heard is not None:
-            said, counter = self._heard
-            return said + dt.timedelta(seconds=rate_limit.clock() - counter)
+            time_there, counter = self._heard
+            return time_there + dt.timedelta(seconds=rate_limit.clock() - counter)
         return (self._now or rate_limit.now)()
 
     def _listen(self, client: Any) -> None:
@@ -165,9 +165,9 @@ class Cloud:
 
         def after(response_dict: dict[str, Any] | None = None, **_: Any) -> None:
             if sent := (response_dict or {}).get("headers", {}).get("date"):
-                said = parsedate_to_datetime(sent)
-                self._heard = (said, rate_limit.clock())
-                self.skew = rate_limit.now() - said
+                time_there = parsedate_to_datetime(sent)
+                self._heard = (time_there, rate_limit.clock())
+                self.skew = rate_limit.now() - time_there
 
         client.meta.events.register("response-received", after)
 

@@ -62,16 +62,16 @@ def check(good: dict[str, Any], data: dict[str, Any]) -> Iterator[Said]:
     private = data.get("reach", "public") != "public"
     if data.get("reach") == "session-manager":
         if data.get("ssh_cidrs"):
-            what = "With `reach: session-manager` no port is open, so `ssh_cidrs` opens nothing."
-            yield ("ssh_cidrs",), what, "Remove it."
+            problem = "With `reach: session-manager` no port is open, so `ssh_cidrs` opens nothing."
+            yield ("ssh_cidrs",), problem, "Remove it."
     elif "ssh_cidrs" not in data:
-        what = "`ssh_cidrs` is missing."
-        yield ("ssh_cidrs",), what, "See infra/examples/class.yml for a filled-in one."
+        problem = "`ssh_cidrs` is missing."
+        yield ("ssh_cidrs",), problem, "See infra/examples/class.yml for a filled-in one."
     elif good.get("ssh_cidrs") == []:
         yield ("ssh_cidrs",), "`ssh_cidrs` is empty.", "Write at least one."
     if private and good.get("elastic_ip"):
-        what = f"`reach: {data['reach']}` gives machines no public address."
-        yield ("elastic_ip",), what, "Remove elastic_ip."
+        problem = f"`reach: {data['reach']}` gives machines no public address."
+        yield ("elastic_ip",), problem, "Remove elastic_ip."
     yield from _places(good)
     yield from _money(good)
 
@@ -81,24 +81,24 @@ def _places(good: dict[str, Any]) -> Iterator[Said]:
     for key in ("vpc", "subnets"):
         given = good.get(key) or {}
         if "" in given and len(regions) > 1:
-            what = f"`{key}` does not say which region's, and the class has {len(regions)}."
-            yield (key,), what, f"Write {key}: {{{regions[0]}: ..., {regions[1]}: ...}}."
+            problem = f"`{key}` does not say which region's, and the class has {len(regions)}."
+            yield (key,), problem, f"Write {key}: {{{regions[0]}: ..., {regions[1]}: ...}}."
         for region in sorted(set(given) - {"", *regions}):
-            what = f"`{key}` names {region}, which is not one of `regions`."
-            yield (key, region), what, "Add it there, or remove it here."
+            problem = f"`{key}` names {region}, which is not one of `regions`."
+            yield (key, region), problem, "Add it there, or remove it here."
     named = {**(good.get("vpc") or {}), **(good.get("subnets") or {})}
     missing = [r for r in regions if r not in named]
     if named and set(named) <= set(regions) and missing:
-        what = f"{', '.join(missing)} has no line in `vpc` or `subnets`."
+        problem = f"{', '.join(missing)} has no line in `vpc` or `subnets`."
         key = "subnets" if good.get("subnets") else "vpc"
-        yield (key,), what, "Add one, or take the region out of `regions`."
+        yield (key,), problem, "Add one, or take the region out of `regions`."
 
 
 def _money(good: dict[str, Any]) -> Iterator[Said]:
     budget = good.get("budget")
     if budget is not None and not budget.in_aws and budget.stop_each:
-        what = "`stop_each` is a budget of AWS's, and `in_aws: false` makes none."
-        yield ("budget", "stop_each"), what, "Remove one of them."
+        problem = "`stop_each` is a budget of AWS's, and `in_aws: false` makes none."
+        yield ("budget", "stop_each"), problem, "Remove one of them."
 
 
 # ---- whose rule it was ----
@@ -111,8 +111,8 @@ def explained(message: str, region: str) -> tuple[str, str] | None:
     if POLICY not in message or not found:
         return None
     action, resource = found[1], found[2] or "*"
-    what = f"A rule of your organisation (a service control policy) forbids {action}."
-    return what, _remedy(action, resource, region)
+    problem = f"A rule of your organisation (a service control policy) forbids {action}."
+    return problem, _remedy(action, resource, region)
 
 
 def _remedy(action: str, resource: str, region: str) -> str:

@@ -217,5 +217,5 @@ def meaning(code: str, message: str, region: str = "") -> tuple[str, str]:
 def explain(code: str, message: str, doing: str, region: str = "") -> ClassroomError:
     """Turn an AWS error code into a sentence."""
     where = f" in {region}" if region else ""
-    what, remedy = meaning(code, message, region)
-    return ClassroomError(f"Could not {doing}{where}: {what}", remedy)
+    problem, remedy = meaning(code, message, region)
+    return ClassroomError(f"Could not {doing}{where}: {problem}", remedy)

@@ -250,8 +250,8 @@ def drill(run: Run) -> Transcript:
 def _try_extras(run: Run, small: Run, region: str, out: Transcript) -> None:
     """Try what else class.yml asks for: the function, the bucket, spot machines."""
     if run.spec.my:
-        what = "a schedule calls the students' function"
-        out.step(what, lambda: _called(small, run.spec.regions[0]))
+        step = "a schedule calls the students' function"
+        out.step(step, lambda: _called(small, run.spec.regions[0]))
     if run.spec.work_copies:
         out.step("the bucket for copies is made and read back", lambda: _bucket(small, region))
     if run.spec.market == "spot":

@@ -164,7 +164,7 @@ def show(run: Run, live: float | None) -> dict[str, Any]:
             "class.yml",
         ),
     ]
-    rows = [[what, f"${usd:,.2f}", source] for what, usd, source in amounts]
+    rows = [[item, f"${usd:,.2f}", source] for item, usd, source in amounts]
     student = f"hours that ${spec.budget.per_student_usd:g} buy one student"
     rows.append([student, f"{f.hours_in_budget:.1f}", s["machine"]])
     if spec.market == "capacity-block":

@@ -288,8 +288,8 @@ def vcpus(run: Run, region: str, count: int) -> Need | None:
     """Return the vCPU quota that `count` machines need, or None: capacity blocks need none."""
     machine = run.spec.machine
     found = instance_types.quota_for(machine, run.spec.market)
-    what = ("ec2", *found, "vCPUs") if found else None
-    return what and _need(run, region, what, _vcpus_of_others, machine.vcpus, count)
+    quota = ("ec2", *found, "vCPUs") if found else None
+    return quota and _need(run, region, quota, _vcpus_of_others, machine.vcpus, count)
 
 
 def disks(run: Run, region: str, count: int) -> Need:

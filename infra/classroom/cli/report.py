@@ -241,11 +241,11 @@ def queue(run: Run, existing: list[Machine], rows: list[Row]) -> list[list[str]]
         asked = m.tags.get(tags.ASKS, "")
         who = " ".join(m.students)
         if asked or m.name in over:
-            what = "has used up the cap" if m.name in over else "asks for more"
+            reason = "has used up the cap" if m.name in over else "asks for more"
             since = asked[:16].replace("T", " ") or "-"
             todo = f"extra_usd under budget in class.yml, then extend --limit {m.name}"
             out.append(
-                [who, since, what + (", asks for more" * (bool(asked) and m.name in over)), todo]
+                [who, since, reason + (", asks for more" * (bool(asked) and m.name in over)), todo]
             )
     return sorted(out)
 
@@ -282,7 +282,9 @@ def write(run: Run) -> dict[str, Any]:
                 "right": [1, 2, 3, 4],
             }
         ],
-        "lines": [f"{who}: {what}. {todo}." for who, _, what, todo in queue(run, existing, rows)],
+        "lines": [
+            f"{who}: {reason}. {todo}." for who, _, reason, todo in queue(run, existing, rows)
+        ],
         "problems": facts["problems"],
         "exit_code": facts["exit_code"],
         "files": sorted(files),

@@ -49,19 +49,19 @@ def gather(run: Run) -> dict[str, Any]:
     ledger.remember(run, existing, known)
     blind += drift.disabled(run, known).values()
     wrong: list[str] = []
-    what = "Whether a machine has lost its tag is"
-    wrong += part(blind, what, lambda: _untagged(run, known, existing), NONE)
-    what = "Whether the account has what class.yml says is"
-    wrong += part(blind, what, lambda: _differences(run, known, existing), NONE)
+    subject = "Whether a machine has lost its tag is"
+    wrong += part(blind, subject, lambda: _untagged(run, known, existing), NONE)
+    subject = "Whether the account has what class.yml says is"
+    wrong += part(blind, subject, lambda: _differences(run, known, existing), NONE)
     for region in sorted({m.region for m in existing}):
-        what = f"{region}: who gets mails about guards that fail is"
-        wrong += part(blind, what, partial(failures.problems, run, region), NONE)
+        subject = f"{region}: who gets mails about guards that fail is"
+        wrong += part(blind, subject, partial(failures.problems, run, region), NONE)
     unread: list[str] = []
     hours = cost.hours(run, unread)
     blind += unread
-    what = "Whether AWS has taken spot machines back is"
+    subject = "Whether AWS has taken spot machines back is"
     none_taken: dict[str, str] = {}
-    gone = part(blind, what, lambda: spot.taken(run, chosen), none_taken)
+    gone = part(blind, subject, lambda: spot.taken(run, chosen), none_taken)
     for m in chosen:
         if m.name in gone:
             m.state = "taken by AWS"
@@ -171,10 +171,10 @@ def _guards(run: Run, machines: list[Machine], blind: list[str]) -> list[audit.L
     seen: list[audit.LastRun] = []
     none: list[audit.LastRun] = []
     for region in sorted({m.region for m in machines}):
-        what = f"{region}: what the schedules did is"
-        seen += part(blind, what, partial(audit.last, run, region), none)
-        what = f"{region}: what the idle alarms did is"
-        seen += part(blind, what, partial(audit.stops, run, region), none)
+        subject = f"{region}: what the schedules did is"
+        seen += part(blind, subject, partial(audit.last, run, region), none)
+        subject = f"{region}: what the idle alarms did is"
+        seen += part(blind, subject, partial(audit.stops, run, region), none)
     return seen
 
 

@@ -112,9 +112,9 @@ def _subnets(run: Run, region: str) -> list[dict[str, Any]]:
     found = run.cloud.pages("ec2", region, "describe_subnets", "Subnets", Filters=filters)
     missing = sorted(set(chosen or ()) - {s["SubnetId"] for s in found})
     if missing or not found:
-        what = f"no subnet {', '.join(missing)}" if missing else "no subnets"
+        problem = f"no subnet {', '.join(missing)}" if missing else "no subnets"
         raise ClassroomError(
-            f"{region} has {what}{f' in {vpc}' if vpc else ''}.",
+            f"{region} has {problem}{f' in {vpc}' if vpc else ''}.",
             "Correct `subnets` and `vpc` in class.yml; `aws ec2 describe-subnets --region"
             f" {region}` lists what this account sees.",
         )

@@ -163,11 +163,11 @@ def _by_hand(group: dict[str, Any]) -> Iterator[str]:
     for rule in group["IpPermissions"]:
         protocol, first, last = _ports(rule)
         span = f"{first}" if first == last else f"{first}-{last}"
-        what = "everything" if protocol == "-1" else f"{protocol} {span}"
+        traffic = "everything" if protocol == "-1" else f"{protocol} {span}"
         if _ports(rule) != SSH:
-            yield from (f"{what} to {network}" for network in _networks(rule))
+            yield from (f"{traffic} to {network}" for network in _networks(rule))
         for pair in _groups(rule):
             if not _is_itself(group, pair):
-                yield f"{what} to the group {pair.get('GroupId', '?')}"
+                yield f"{traffic} to the group {pair.get('GroupId', '?')}"
         for networks in rule.get("PrefixListIds", []):
-            yield f"{what} to the list {networks['PrefixListId']}"
+            yield f"{traffic} to the list {networks['PrefixListId']}"

@@ -133,6 +133,6 @@ def staff_key(given: str, folder: Path) -> tuple[str, tuple[str, str] | None]:
         remedy = "Make one with `ssh-keygen -t ed25519`, or name another .pub file."
         return "", (f"The staff key {given!r} cannot be read.", remedy)
     if found := key_problem(text):
-        what = found[0].replace("The key", "The staff key")
-        return "", (what, "Name the .pub file of an ed25519 key.")
+        problem = found[0].replace("The key", "The staff key")
+        return "", (problem, "Name the .pub file of an ed25519 key.")
     return " ".join(text.split()[:2]), None

@@ -48,23 +48,25 @@ def problems(
         )
     regions = good.get("regions")
     if isinstance(regions, list) and len(regions) > 1:
-        what = f"The nodes of a cluster talk to each other, and {len(regions)} regions are named."
-        out.append((("regions",), what, "Name one region."))
+        problem = (
+            f"The nodes of a cluster talk to each other, and {len(regions)} regions are named."
+        )
+        out.append((("regions",), problem, "Name one region."))
     version = good.get("sdk")
     if version and sdks.ubuntu_for(version) == "22.04":
-        what = f"The image of SDK {version} is Ubuntu 22.04, whose Slurm (21.08) cannot close"
-        text = f"{what} devices to jobs: it does not know cgroup v2."
+        problem = f"The image of SDK {version} is Ubuntu 22.04, whose Slurm (21.08) cannot close"
+        text = f"{problem} devices to jobs: it does not know cgroup v2."
         remedy = 'Pin `sdk: "2.27.0"` or newer (2.27 to 2.29 carry both dialects).'
         out.append((("sdk",), text, remedy))
     if good.get("my"):
-        what = "Students' links start and stop a machine of one student; a cluster has none."
-        out.append((("my",), what, "Remove it: the staff start a cluster, for all students."))
+        problem = "Students' links start and stop a machine of one student; a cluster has none."
+        out.append((("my",), problem, "Remove it: the staff start a cluster, for all students."))
     taken: dict[int, str] = {}
     for student in students:
         other = taken.setdefault(uid(student.id), student.id)
         if other != student.id:
-            what = f"{other} and {student.id} would have the same number on the cluster."
-            out.append((("roster",), what, "Write one of the two ids in another way."))
+            problem = f"{other} and {student.id} would have the same number on the cluster."
+            out.append((("roster",), problem, "Write one of the two ids in another way."))
     return out
 
 

@@ -50,9 +50,9 @@ def check(good: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], str, str]]:
         yield ("dialect",), f"The course {name} writes {course.dialect}, not {dialect}.", remedy
     version = good.get("sdk") or course.sdk
     if sdks.dialect_problem(version, course.dialect):
-        what = f"SDK {version} does not run the kernels of the course {name} ({course.dialect})."
-        yield ("sdk",), what, f"{remedy[:-1]} ({course.sdk})."
+        problem = f"SDK {version} does not run the kernels of the course {name} ({course.dialect})."
+        yield ("sdk",), problem, f"{remedy[:-1]} ({course.sdk})."
     machine = instance_types.TYPES.get(str(good.get("instance_type") or course.instance_type))
     if machine is not None and LIKE.get(machine.family, machine.family) != course.family:
-        what = f"The course {name} runs on {course.family} machines; {machine.name} is none."
-        yield ("instance_type",), what, f"{remedy[:-1]} ({course.instance_type})."
+        problem = f"The course {name} runs on {course.family} machines; {machine.name} is none."
+        yield ("instance_type",), problem, f"{remedy[:-1]} ({course.instance_type})."

@@ -47,15 +47,15 @@ def _networks(good: dict[str, Any]) -> Iterator[Said]:
         except ValueError:
             continue
         if size == 0 and allow != ALLOW_WORLD:
-            what = f"{net} opens port 22 to the whole world."
+            problem = f"{net} opens port 22 to the whole world."
             ask = f"ask a second time with `allow_world: {ALLOW_WORLD}`."
-            yield ("ssh_cidrs", i), what, f"Name the campus network; if you must, {ask}"
+            yield ("ssh_cidrs", i), problem, f"Name the campus network; if you must, {ask}"
         elif 0 < size < 8:
-            what = f"{net} is a large part of the internet."
-            yield ("ssh_cidrs", i), what, "Name the campus network."
+            problem = f"{net} is a large part of the internet."
+            yield ("ssh_cidrs", i), problem, "Name the campus network."
     if allow not in ("", ALLOW_WORLD):
-        what = f"`allow_world` is {allow!r}."
-        yield ("allow_world",), what, f"Write {ALLOW_WORLD} or remove it."
+        problem = f"`allow_world` is {allow!r}."
+        yield ("allow_world",), problem, f"Write {ALLOW_WORLD} or remove it."
 
 
 def _skipped_stop(good: dict[str, Any], now: dt.datetime) -> Iterator[Said]:
@@ -70,8 +70,8 @@ def _skipped_stop(good: dict[str, Any], now: dt.datetime) -> Iterator[Said]:
         moment = dt.datetime.combine(day, clock, tz)
         seen = moment.astimezone(dt.timezone.utc).astimezone(tz)
         if seen.replace(tzinfo=None) != moment.replace(tzinfo=None):
-            what = f"There is no {stop} on {day} in {zone}: the clocks are put forward then, and"
-            text = f"{what} machines would run through that night."
+            problem = f"There is no {stop} on {day} in {zone}: the clocks are put forward then, and"
+            text = f"{problem} machines would run through that night."
             yield ("stop_nightly",), text, f"Stop at {seen:%H:%M} or earlier in the evening."
             return
         day += dt.timedelta(days=1)
@@ -85,11 +85,11 @@ def _teardown(good: dict[str, Any], now: dt.datetime, ended_ok: bool) -> Iterato
         return
     today = now.astimezone(ZoneInfo(good.get("time_zone", "UTC"))).date()
     if teardown <= today and not ended_ok:
-        what = f"The teardown date {teardown} is not in the future."
-        yield ("teardown",), what, "Write the day after the course ends."
+        problem = f"The teardown date {teardown} is not in the future."
+        yield ("teardown",), problem, "Write the day after the course ends."
     elif teardown > today + dt.timedelta(days=LONGEST_DAYS):
-        what = f"The teardown date {teardown} is more than a year away."
-        yield ("teardown",), what, "A class lasts a term; extend it later."
+        problem = f"The teardown date {teardown} is more than a year away."
+        yield ("teardown",), problem, "A class lasts a term; extend it later."
 
 
 def _sdk(good: dict[str, Any]) -> Iterator[Said]:
@@ -101,8 +101,8 @@ def _sdk(good: dict[str, Any]) -> Iterator[Said]:
         yield ("sdk",), *found
     profiler = "neuron-profile"
     if good.get("profiler") == profiler and sdks.profiler_for(version) != profiler:
-        what = f"SDK {version} has no neuron-profile; it ended with 2.29."
-        yield ("profiler",), what, "Use `profiler: auto`."
+        problem = f"SDK {version} has no neuron-profile; it ended with 2.29."
+        yield ("profiler",), problem, "Use `profiler: auto`."
 
 
 def _market(good: dict[str, Any]) -> Iterator[Said]:
@@ -110,11 +110,11 @@ def _market(good: dict[str, Any]) -> Iterator[Said]:
     market = good.get("market", "on-demand")
     if machine and machine.capacity_block_only and market != "capacity-block":
         place = ("market",) if "market" in good else ("instance_type",)
-        what = f"{machine.name} is sold in capacity blocks only."
-        yield place, what, "Set `market: capacity-block` and `capacity_block:`."
+        problem = f"{machine.name} is sold in capacity blocks only."
+        yield place, problem, "Set `market: capacity-block` and `capacity_block:`."
     if market == "capacity-block" and good.get("capacity_block") is None:
-        what = "A capacity block is paid for in advance, and nothing says how long or how much."
-        yield ("market",), what, "Add capacity_block: {hours: 24, max_upfront_usd: 60}."
+        problem = "A capacity block is paid for in advance, and nothing says how long or how much."
+        yield ("market",), problem, "Add capacity_block: {hours: 24, max_upfront_usd: 60}."
     if machine and machine.family == "inf2" and market == "capacity-block":
         yield ("market",), "inf2 is not sold in capacity blocks.", "Use on-demand or spot."
 
@@ -124,45 +124,45 @@ def _class_budget(good: dict[str, Any], students: list[Student]) -> Iterator[Sai
     if budget is None or not students:
         return
     if budget.class_usd > 2 * (budget.per_student_usd * count + sum(budget.extra_usd.values())):
-        what = (
+        problem = (
             f"The class budget (${budget.class_usd:,.0f}) is more than twice what"
             f" {count} students at ${budget.per_student_usd:,.0f} may cost."
         )
-        yield ("budget", "class_usd"), what, "Lower it, or raise per_student_usd."
+        yield ("budget", "class_usd"), problem, "Lower it, or raise per_student_usd."
 
 
 def _reservations(good: dict[str, Any]) -> Iterator[Said]:
     teardown = good.get("teardown")
     for k, r in enumerate(good.get("reservations") or []):
-        what = ""
+        problem = ""
         if not r.begins <= r.ends < r.begins + dt.timedelta(days=15):
-            what = f"A reservation from {r.begins} until {r.ends} is not of 1 to 15 days."
+            problem = f"A reservation from {r.begins} until {r.ends} is not of 1 to 15 days."
         elif isinstance(teardown, dt.date) and r.ends >= teardown:
-            what = f"The reservation ends {r.ends}, not before the teardown on {teardown}."
+            problem = f"The reservation ends {r.ends}, not before the teardown on {teardown}."
         elif good.get("market", "on-demand") != "on-demand":
-            what = "Spot machines and capacity blocks use no reservation."
-        if what:
-            yield ("reservations", k), what, "It bills whether machines run or not."
+            problem = "Spot machines and capacity blocks use no reservation."
+        if problem:
+            yield ("reservations", k), problem, "It bills whether machines run or not."
 
 
 def _copies(good: dict[str, Any]) -> Iterator[Said]:
     if good.get("work_copies") and good.get("mode") in ("shared", "cluster"):
-        what = "Every user of a shared machine could read the others' copies with its role."
-        yield ("work_copies",), what, "Remove it; teardown fetches the work in any case."
+        problem = "Every user of a shared machine could read the others' copies with its role."
+        yield ("work_copies",), problem, "Remove it; teardown fetches the work in any case."
 
 
 def _extra_budgets(good: dict[str, Any], students: list[Student]) -> Iterator[Said]:
     budget = good.get("budget")
     if budget is not None and students:
         for who in sorted(set(budget.extra_usd) - {s.id for s in students}):
-            what = f"`budget.extra_usd` names {who}, who is not in the roster."
-            yield ("budget", "extra_usd", who), what, "Check the spelling, or remove it."
+            problem = f"`budget.extra_usd` names {who}, who is not in the roster."
+            yield ("budget", "extra_usd", who), problem, "Check the spelling, or remove it."
 
 
 def _mail(good: dict[str, Any]) -> Iterator[Said]:
     if good.get("mail_from") and good.get("my", "") != "lambda":
-        what = "Mails are sent by the students' function, and `my: lambda` is not there."
-        yield ("mail_from",), what, "Add it, or remove mail_from."
+        problem = "Mails are sent by the students' function, and `my: lambda` is not there."
+        yield ("mail_from",), problem, "Add it, or remove mail_from."
 
 
 def _tags(good: dict[str, Any]) -> Iterator[Said]:
@@ -170,5 +170,5 @@ def _tags(good: dict[str, Any]) -> Iterator[Said]:
     seats = machine.cores if machine and good.get("mode") == "shared" else 0
     most = max(0, TAGS_OF_A_RESOURCE - OUR_TAGS - seats)
     if len(tags) > most:
-        what = f"`tags` has {len(tags)}; AWS takes {TAGS_OF_A_RESOURCE} on a machine, and the"
-        yield ("tags",), f"{what} class needs the others.", f"Write at most {most}."
+        problem = f"`tags` has {len(tags)}; AWS takes {TAGS_OF_A_RESOURCE} on a machine, and the"
+        yield ("tags",), f"{problem} class needs the others.", f"Write at most {most}."

@@ -87,8 +87,8 @@ def mistake(key: str, value: Any) -> str:
     try:
         TypeAdapter(cast(Any, Annotated[hints])).validate_python(value)
     except ValidationError as error:
-        what, remedy = _say({**dict(error.errors()[0]), "loc": (first,)})
-        return f"{what} {remedy}"
+        problem, remedy = _say({**dict(error.errors()[0]), "loc": (first,)})
+        return f"{problem} {remedy}"
     return ""
 
 

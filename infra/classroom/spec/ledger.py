@@ -100,13 +100,13 @@ def parse(found: Iterable[dict[str, Any]], name: str) -> Ledger:
     """Return what the parameters of a class say; raise ClassroomError if one is garbled."""
     out = Ledger()
     for parameter in found:
-        what, _, rest = parameter["Name"].removeprefix(path(name) + "/").partition("/")
+        kind, _, rest = parameter["Name"].removeprefix(path(name) + "/").partition("/")
         try:
-            if what == "regions":
+            if kind == "regions":
                 out.regions.add(rest)
-            elif what == "settings":
+            elif kind == "settings":
                 out.settings = dict(json.loads(parameter["Value"]))
-            elif what == "machines":
+            elif kind == "machines":
                 out.add(json.loads(parameter["Value"]))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ClassroomError(
@@ -175,8 +175,8 @@ def _chunks(entries: Entries) -> Iterator[Entries]:
 def remember_region(run: Run, region: str, known: Ledger) -> None:
     """Note that machines may be in a region; before the first is launched there."""
     if region not in known.regions:
-        what = f"regions/{region}"
-        run.do(f"note in the account that the class uses {region}", lambda: _put(run, what, region))
+        key = f"regions/{region}"
+        run.do(f"note in the account that the class uses {region}", lambda: _put(run, key, region))
         known.regions.add(region)
 
 

@@ -140,17 +140,17 @@ def _wrong(row: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with the cells of one student, and what to do."""
     sid, section, key = row["student"], row["section"], row["public_key"]
     if not STUDENT.fullmatch(sid):
-        what = f"The student id {sid[:40]!r} is not a name that Linux and AWS both take."
-        yield what, "Use 2 to 31 of a-z, 0-9 and -, starting with a letter."
+        problem = f"The student id {sid[:40]!r} is not a name that Linux and AWS both take."
+        yield problem, "Use 2 to 31 of a-z, 0-9 and -, starting with a letter."
     elif sid in RESERVED or sid.startswith(RESERVED_START):
-        what = f"The student id {sid!r} is the name of an account or group that exists."
-        yield what, "Use another id."
+        problem = f"The student id {sid!r} is the name of an account or group that exists."
+        yield problem, "Use another id."
     if not EMAIL.fullmatch(row["email"]):
-        what, how = "The e-mail address is missing or not an address.", "name@example.edu"
+        problem, how = "The e-mail address is missing or not an address.", "name@example.edu"
         if not row["email"].rpartition("@")[2].isascii():
-            what = "The e-mail address has a domain with other letters than a to z."
+            problem = "The e-mail address has a domain with other letters than a to z."
             how = "name@xn--..., as the domain is written in mails, or give another address"
-        yield what, f"Write it as {how}."
+        yield problem, f"Write it as {how}."
     if section and not re.fullmatch(r"[a-z0-9-]{1,40}", section):
         yield "The section is not of a-z, 0-9 and -.", "Write it as lab-01."
     found = key_problem(key) if key else None

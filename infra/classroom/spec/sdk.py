@@ -144,11 +144,11 @@ def image_sdk(description: str) -> str | None:
 def pick_image(images: list[dict], query: ImageQuery) -> dict | None:
     """Return the newest image that says it carries the SDK; only where none says anything, the
     newest whose date lies in the SDK's window."""
-    said = [(image_sdk(i.get("Description") or ""), i) for i in images]
-    exact = [i for version, i in said if version == query.sdk]
+    versions = [(image_sdk(i.get("Description") or ""), i) for i in images]
+    exact = [i for version, i in versions if version == query.sdk]
     dated = [
         (image_date(i.get("Name", "")), i)
-        for i in (exact or [i for version, i in said if version is None])
+        for i in (exact or [i for version, i in versions if version is None])
     ]
     if exact:
         named = [(day or dt.date.min, i["ImageId"], i) for day, i in dated]

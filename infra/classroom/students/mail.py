@@ -60,10 +60,14 @@ def refused(run: Run, machines: list[Machine]) -> list[str]:
     if not run.spec.mail_from:
         return []
     found = {m.name: m.tags.get(tags.UNMAILED, "") for m in machines}
-    bad = {name: said for name, said in sorted(found.items()) if said and not said.endswith(" ok")}
+    bad = {
+        name: answer
+        for name, answer in sorted(found.items())
+        if answer and not answer.endswith(" ok")
+    }
     if not bad:
         return []
-    why = sorted({said.rpartition(" ")[2] for said in bad.values()})
+    why = sorted({answer.rpartition(" ")[2] for answer in bad.values()})
     return [
         f"Mails about {len(bad)} machines were refused ({', '.join(why)}):"
         f" {', '.join(bad)}. `doctor` says what SES lacks."

@@ -145,9 +145,9 @@ class WorkNotSaved(ClassroomError):
     """Refuse to end machines that hold work without a good archive here."""
 
     def __init__(self, name: str, found: dict[str, str]) -> None:
-        what = "; ".join(f"{m} ({why})" for m, why in sorted(found.items()))
+        reasons = "; ".join(f"{m} ({why})" for m, why in sorted(found.items()))
         super().__init__(
-            f"The work on {len(found)} machines is not saved, so nothing was deleted: {what}.",
+            f"The work on {len(found)} machines is not saved, so nothing was deleted: {reasons}.",
             "Run the same command again, which fetches it first, or give it up:"
             f" --discard-work with the students' names, or {name} for all.",
             exit_code=1,

@@ -288,27 +288,27 @@ def last_word(place: Folder, m: Machine, owners: dict[str, dict[str, Any]]) -> A
     entry, ended = owners.get(m.id), stopped_at(m)
     if m.state != "stopped" or ended is None or entry is None or len(m.students) != 1:
         return None
-    said = place.json(f"{entry['prefix']}/stopped.json")
-    if not said.get("sha256") or said.get("student") != m.students[0]:
+    stopped = place.json(f"{entry['prefix']}/stopped.json")
+    if not stopped.get("sha256") or stopped.get("student") != m.students[0]:
         return None
     marker = place.s3.head_object(**place.own, Key=f"{entry['prefix']}/stopped.json")
     at = aware(marker["LastModified"])  # by S3's clock: the machine's own is the student's
     if at < ended:
         return None
-    return Archive(m.id, m.students[0], "", 0, said["sha256"], at.isoformat())
+    return Archive(m.id, m.students[0], "", 0, stopped["sha256"], at.isoformat())
 
 
 def shelve(
     place: Folder, shelf: Shelf, m: Machine, owners: dict[str, dict[str, Any]]
 ) -> Archive | None:
     """Fetch the last word of a stopped machine into the shelf; None where there is none."""
-    said = last_word(place, m, owners)
-    if said is None:
+    stopped = last_word(place, m, owners)
+    if stopped is None:
         return None
-    for copy in place.versions(said.student, {m.id: owners[m.id]}):
-        part = shelf.folder / f".{said.student}-{m.id}.copy"
-        if place.fetch(copy, part) == said.sha256:
-            return shelf.keep(part, m.id, said.student, said.sha256, said.at)
+    for copy in place.versions(stopped.student, {m.id: owners[m.id]}):
+        part = shelf.folder / f".{stopped.student}-{m.id}.copy"
+        if place.fetch(copy, part) == stopped.sha256:
+            return shelf.keep(part, m.id, stopped.student, stopped.sha256, stopped.at)
         part.unlink(missing_ok=True)
         break  # something was copied after the last word: then it was none
     return None
@@ -427,10 +427,10 @@ def empty(cloud: Cloud, region: str, bucket: str) -> None:
         found = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
         items = [{"Key": v["Key"], "VersionId": v["VersionId"]} for v in found]
         for at in range(0, len(items), 1000):
-            said = s3.delete_objects(
+            answer = s3.delete_objects(
                 Bucket=bucket, Delete={"Objects": items[at : at + 1000], "Quiet": True}
             )
-            for error in said.get("Errors", []):
+            for error in answer.get("Errors", []):
                 raise ClassroomError(
                     f"{bucket}: {error['Key']} was not deleted: {error['Code']}.", "Run it again."
                 )

@@ -108,9 +108,9 @@ def _stream(m: Machine, student: str, folder: Path, path: Path) -> str:
         while piece := run.stdout.read(1 << 20):
             digest.update(piece)
             out.write(piece)
-        said = run.stderr.read()
+        printed = run.stderr.read()
     if run.wait() not in (0, 1):  # tar says 1 when a file changed while it was read
-        raise NotFetched(_last(said))
+        raise NotFetched(_last(printed))
     return digest.hexdigest()
 
 

@@ -32,10 +32,10 @@ from .rank import REFERENCE, tables
 def leaderboard_parser() -> argparse.ArgumentParser:
     """Return the parser of leaderboard."""
     parser = argparse.ArgumentParser(prog="nox -s leaderboard --", description=leaderboard.__doc__)
-    what = parser.add_subparsers(dest="what", required=True)
-    key = what.add_parser("key", help="make the key of the grading host")
+    commands = parser.add_subparsers(dest="what", required=True)
+    key = commands.add_parser("key", help="make the key of the grading host")
     key.add_argument("file", type=Path)
-    signing = what.add_parser("sign", help="sign what the grader has judged")
+    signing = commands.add_parser("sign", help="sign what the grader has judged")
     signing.add_argument(
         "verdicts",
         type=Path,
@@ -49,7 +49,7 @@ def leaderboard_parser() -> argparse.ArgumentParser:
         "--reference", metavar="STUDENT", help="this one is the reference (staff's own submission)"
     )
     signing.add_argument("--name", help="whose measured times these are")
-    page = what.add_parser("page", help="verify entries and write the page")
+    page = commands.add_parser("page", help="verify entries and write the page")
     page.add_argument("entries", type=Path, nargs="+", help="files, or folders of them")
     page.add_argument("--public-key", required=True, metavar="HEX")
     page.add_argument("--out", type=Path, default=Path("dist") / "leaderboard.html", metavar="FILE")
@@ -59,7 +59,7 @@ def leaderboard_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="rank kernels of neuronxcc.nki and of nki in one table",
     )
-    live = what.add_parser("live", help="a server for the lab session")
+    live = commands.add_parser("live", help="a server for the lab session")
     live.add_argument("--lab", required=True)
     live.add_argument("--key", type=Path, required=True)
     live.add_argument(

@@ -128,9 +128,9 @@ def _try(script: str, path: Path) -> None:
     path.write_text(script, encoding="utf-8")
     done = subprocess.run(["sbatch", "--test-only", str(path)], text=True, capture_output=True)
     if done.returncode:
-        said = done.stderr.strip() or f"sbatch ended with {done.returncode}"
+        problem = done.stderr.strip() or f"sbatch ended with {done.returncode}"
         raise SpecError(
-            f"Slurm does not take the job: {said}\nGive --scheduler slurm:PARTITION, "
+            f"Slurm does not take the job: {problem}\nGive --scheduler slurm:PARTITION, "
             "and what else your site needs (an account, memory, a network "
             "interface) under jobqueue: slurm: in ~/.config/dask/jobqueue.yaml"
         )

@@ -100,13 +100,13 @@ def results(verdict: dict[str, Any]) -> dict[str, Any]:
             }
         )
     first = next((c for c in verdict["cases"] if c["status"] != "passed" and not c["hidden"]), None)
-    said = verdict.get("problem")
+    problem = verdict.get("problem")
     if first is not None:
-        said = f"{first['case']}: {first['detail'] or first['text']}"
+        problem = f"{first['case']}: {first['detail'] or first['text']}"
     document: dict[str, Any] = {
         "score": verdict["points"],
         "output_format": "text",
-        "output": (said + "\n\n" if said else "")
+        "output": (problem + "\n\n" if problem else "")
         + "Values and limits are simulated by nkisim; times are predicted, not measured.",
         "visibility": "visible",
         "stdout_visibility": "hidden",

@@ -273,11 +273,11 @@ class Bench:
         text = "".join(c if c.isprintable() else " " for c in error.text)[:500].strip()
         kernels = f"{self.job['kernels']}.py"
         if error.kind == "AssertionError":
-            what = f"the kernel refuses this input: {text}"
+            text_of = f"the kernel refuses this input: {text}"
             if not text:
-                what = "an assert of the kernel fails"
+                text_of = "an assert of the kernel fails"
         elif error.kind == "SystemExit":
-            what = f"the kernel ends the program (exit {text or None})"
+            text_of = f"the kernel ends the program (exit {text or None})"
         elif error.kind == "NotImplementedError" and text:
             return text
         elif error.kind == "SyntaxError":
@@ -285,11 +285,11 @@ class Bench:
             return child.syntax_text(place, text, self._line(error.where))
         else:
             kind = error.kind if error.kind.isidentifier() else "an error"
-            what = f"{kind}: {text}" if text else kind
+            text_of = f"{kind}: {text}" if text else kind
         if error.where:
             file, line, name = error.where
-            what += f"\n  where  {file}:{line} in {name}\n         {self._line(error.where)}"
-        return what
+            text_of += f"\n  where  {file}:{line} in {name}\n         {self._line(error.where)}"
+        return text_of
 
     def _line(self, where: tuple[str, int, str] | None) -> str:
         """Return a line of the submission."""

@@ -528,7 +528,7 @@ class Session:
     def _answer(self, message: list[Any]) -> None:
         """Carry out one request and answer it. Nothing of it is kept afterwards."""
         self._drop(message)
-        what = message[0]
+        kind = message[0]
         if self._over is not None:
             self.send(["error", self._error(self._over[0])])
             return
@@ -536,10 +536,10 @@ class Session:
         outer, self._during = self._during, request
         try:
             result = None
-            if what == "enter":
+            if kind == "enter":
                 self._nested(request)
             else:
-                result = self._do(what, message)
+                result = self._do(kind, message)
             request.made = self._next
             value = ["value", self._encode_answer(message, result)]
             if request.advances is not None:

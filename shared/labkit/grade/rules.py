@@ -75,7 +75,7 @@ def find_flags(file: str, text: str) -> list[dict[str, object]]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if any(trace in node.value for trace in _TRACES) and len(node.value) < 200:
                 found.setdefault(node.lineno, "names a part of the simulator or the grader")
-    return [{"file": file, "line": line, "what": what} for line, what in sorted(found.items())][:20]
+    return [{"file": file, "line": line, "what": flag} for line, flag in sorted(found.items())][:20]
 
 
 def read_source(

@@ -642,14 +642,14 @@ def parameters(func):
 
 def work(job, modules):
     """Do what the judge asks for next: import a file, look at a kernel, run it."""
-    what = job[0]
-    if what == "import":
+    kind = job[0]
+    if kind == "import":
         import importlib
 
         modules["kernels"] = importlib.import_module(job[1])
         return ["done", None, [], None]
     module = modules["kernels"]
-    if what == "kernel":
+    if kind == "kernel":
         return ["done", None, [], encode(kernel_of(module, *job[1:])[1])]
     _, name, constants, args, kwargs = job
     func = kernel_of(module, name)[0]

@@ -441,14 +441,14 @@ def find(folder: Path) -> dict[str, dict[str, str]]:
     if not folder.is_dir():
         raise SpecError(f"there is no folder {folder}")
     rows = _table(folder)
-    said = {student for student, row in rows.items() if row.get("source")}
+    with_source = {student for student, row in rows.items() if row.get("source")}
     for path in sorted(folder.iterdir()):
         suffix = next((s for s in ARCHIVES if path.name.endswith(s)), "")
         if path.name.startswith(".") or not (path.is_dir() or suffix) or path.is_symlink():
             continue
         student = _shown(path.name[: len(path.name) - len(suffix)])
         row = rows.setdefault(student, {"student": student})
-        if student in said:
+        if student in with_source:
             continue
         if row.get("source"):
             raise SpecError(

@@ -156,10 +156,10 @@ def print_report(report: Report, err: Console, results: Path) -> None:
     """Say what came home and what it has cost."""
     if report.text:
         err.print(f"[red]{escape(report.text)}[/]", soft_wrap=True)
-    what = [f"{report.runs} runs into {results}"] if report.runs else ["no results"]
+    parts = [f"{report.runs} runs into {results}"] if report.runs else ["no results"]
     if report.files:
         shown = ", ".join(report.files[:4]) + (" ..." if len(report.files) > 4 else "")
-        what.append(f"{len(report.files)} files: {shown}")
-    err.print(escape(f"from {report.host}: {'; '.join(what)}"), soft_wrap=True)
+        parts.append(f"{len(report.files)} files: {shown}")
+    err.print(escape(f"from {report.host}: {'; '.join(parts)}"), soft_wrap=True)
     err.print(escape(report.cost), soft_wrap=True)
     sys.stderr.flush()

@@ -229,13 +229,13 @@ def _sdk(backend: str, dialect: str = "beta1") -> Any:
 
 
 def _no_sdk(backend: str, package: str) -> BackendError:
-    what = (
+    problem = (
         "a machine with Neuron devices and the AWS Neuron SDK"
         if backend == "hw"
         else "the AWS Neuron SDK"
     )
     return BackendError(
-        f"--backend {backend} needs {what}; this Python has no package {package} "
+        f"--backend {backend} needs {problem}; this Python has no package {package} "
         "of it. --backend sim (the default) simulates."
     )
 

@@ -140,8 +140,8 @@ def _run(module: ModuleType, job: dict[str, Any], workdir: Path) -> dict[str, An
             os.environ["NKISIM_CHECKS"] = level
         for name, value in before.items():
             setattr(module, name, value)
-    said = {(f["id"], f["where"]) for f in found}
-    found += [f for f in ran.findings if (f["id"], f["where"]) not in said]
+    reported = {(f["id"], f["where"]) for f in found}
+    found += [f for f in ran.findings if (f["id"], f["where"]) not in reported]
     several = isinstance(ran.outputs, (tuple, list))
     reply = {
         "several": several,
@@ -193,16 +193,18 @@ def describe(error: BaseException, kernels: Path) -> dict[str, Any]:
         }  # type: ignore[attr-defined]
     text, rule = str(error), getattr(error, "nki_error", None)
     if isinstance(rule, nki_error):  # it travels inside the type that the SDK raises
-        said = f"{type(error).__name__}: {text}{_where(error, kernels)}\n{rule.render()}"
-        return {"kind": "nki", "id": rule.id, "name": rule.name, "text": said}
+        rendered = f"{type(error).__name__}: {text}{_where(error, kernels)}\n{rule.render()}"
+        return {"kind": "nki", "id": rule.id, "name": rule.name, "text": rendered}
     if isinstance(error, NotImplementedError) and text:  # a step that is not written yet
         return {"kind": "kernel", "id": "", "name": "not_written", "text": text}
     if isinstance(error, AssertionError):
-        what = f"the kernel refuses this input: {text}" if text else "an assert of the kernel fails"
+        problem = (
+            f"the kernel refuses this input: {text}" if text else "an assert of the kernel fails"
+        )
     elif isinstance(error, SystemExit):
-        what = f"the kernel ends the program (exit {error.code})"
+        problem = f"the kernel ends the program (exit {error.code})"
     else:
-        what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        problem = f"{type(error).__name__}: {text}" if text else type(error).__name__
     name = next(
         (
             word.strip(".,:)#").replace("-", "_")
@@ -215,7 +217,7 @@ def describe(error: BaseException, kernels: Path) -> dict[str, Any]:
         "kind": "kernel",
         "id": "",
         "name": name.split()[0] if name else "",
-        "text": what + _where(error, kernels),
+        "text": problem + _where(error, kernels),
     }
 
 

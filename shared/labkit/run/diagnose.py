@@ -111,14 +111,14 @@ def _is_the_wrong(
     if known.noise or a.shape != other.shape:
         return False
     wrong, known_at = bad[known.where], ~np.isnan(other)
-    said = wrong & known_at
-    if 2 * said.sum() < wrong.sum() or not said.any():
+    explained = wrong & known_at
+    if 2 * explained.sum() < wrong.sum() or not explained.any():
         return False
     e = expected[known.where].astype(np.float64)
-    if _close(other, e, limit)[said].mean() > 0.5:  # with these inputs it is no mistake
+    if _close(other, e, limit)[explained].mean() > 0.5:  # with these inputs it is no mistake
         return False
     same = _close(a, other, limit)
-    return float(same[known_at if all_of_it else said].mean()) > 0.995
+    return float(same[known_at if all_of_it else explained].mean()) > 0.995
 
 
 def _is_as_noisy(

@@ -47,8 +47,8 @@ def call(*words: str, limit_s: float = LIMIT_S, cwd: Path | None = None) -> str:
             f"{words[0]} {words[1] if len(words) > 1 else ''} did not end within {limit_s:.0f} s"
         ) from None
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()
-        raise NeuronError(f"{words[0]} failed ({done.returncode}); it said: {said[-1][:300]}")
+        lines = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()
+        raise NeuronError(f"{words[0]} failed ({done.returncode}); it said: {lines[-1][:300]}")
     return done.stdout
 
 

@@ -81,9 +81,9 @@ def as_told(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
     language, what the compiler refuses is a warning that the grader fails it."""
     if all(os.environ.get(n, "").strip().lower() not in values for n, values in _LENIENT.items()):
         return findings
-    said = "(the grader refuses this)"
+    note = "(the grader refuses this)"
     return [
-        {**f, "severity": "warning", "text": f"{f['text']} {said}"} if f["refused"] else f
+        {**f, "severity": "warning", "text": f"{f['text']} {note}"} if f["refused"] else f
         for f in findings
     ]
 

@@ -46,10 +46,10 @@ def default_stub(step: int, section: str, function: str, file: str) -> str:
 
     It names the function and its file: a lab may have a file of kernels for each dialect.
     """
-    what = f"write {function} in {file}; " if function else f"it belongs in {file}; "
+    todo = f"write {function} in {file}; " if function else f"it belongs in {file}; "
     where = f"see '{section}' in README.md" if section else "see README.md"
     return (
-        f"raise NotImplementedError(\n    {f'step {step} {NOT_WRITTEN}: {what}'!r}\n    {where!r})"
+        f"raise NotImplementedError(\n    {f'step {step} {NOT_WRITTEN}: {todo}'!r}\n    {where!r})"
     )
 
 

@@ -92,19 +92,19 @@ def apply(here: Path, new: Path) -> list[str]:
     if wrong:
         raise SpecError(f"the update is damaged: {wrong[0]} is not what its {MANIFEST} says")
     untouched = set(manifest["editable"]) | set(new_manifest["editable"])
-    said = []
+    changes = []
     for name, digest in new_manifest["files"].items():
         path, old = here / name, _hash(here / name)
         if old == digest or (name in untouched and path.exists()):
             continue
         if old and old != manifest["files"].get(name):
             shutil.copyfile(path, f"{path}.yours")
-            said.append(f"{name} was changed by you: your file is now {name}.yours")
+            changes.append(f"{name} was changed by you: your file is now {name}.yours")
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(path.name + ".part")
         shutil.copyfile(new / name, part)
         os.replace(part, path)
-        said.append(f"{name} is {'updated' if old else 'new'}")
+        changes.append(f"{name} is {'updated' if old else 'new'}")
     for name, digest in manifest["files"].items():
         if (
             name not in new_manifest["files"]
@@ -112,11 +112,11 @@ def apply(here: Path, new: Path) -> list[str]:
             and _hash(here / name) == digest
         ):
             (here / name).unlink()
-            said.append(f"{name} is gone")
+            changes.append(f"{name} is gone")
     part = here / f"{MANIFEST}.part"
     shutil.copyfile(new / MANIFEST, part)
     os.replace(part, here / MANIFEST)
-    return said
+    return changes
 
 
 def update_parser() -> argparse.ArgumentParser:
@@ -136,9 +136,9 @@ def update(argv: Sequence[str] | None = None) -> int:
             raise SpecError(f"there is no {MANIFEST} here or above: run this in your repository")
         here = here.parent
     with opened(args.source) as new:
-        said = apply(here, new)
-    answer["changes"] = said
-    for line in said:
+        changes = apply(here, new)
+    answer["changes"] = changes
+    for line in changes:
         print(line)
-    print("up to date; the files you edit were not touched" if said else "nothing to update")
+    print("up to date; the files you edit were not touched" if changes else "nothing to update")
     return 0

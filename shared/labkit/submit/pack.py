@@ -39,8 +39,8 @@ def problems_of(lab: Lab) -> list[str]:
         try:
             compile(source, name, "exec", dont_inherit=True)
         except (SyntaxError, ValueError) as error:
-            line, said = getattr(error, "lineno", 1), getattr(error, "msg", error)
-            found.append(f"{name}:{line} is not Python: {said}")
+            line, problem = getattr(error, "lineno", 1), getattr(error, "msg", error)
+            found.append(f"{name}:{line} is not Python: {problem}")
         found += [
             f"{f['file']}:{f['line']} {f['what']}: kernels need neither, and staff will look"
             for f in find_flags(name, source.decode("utf-8", "replace"))

@@ -30,10 +30,10 @@ def ask(url: str, student: str, token: str, signed: bytes, body: bytes | None) -
             return dict(json.load(answer))
     except urllib.error.HTTPError as error:
         try:
-            said = json.load(error)["error"]
+            problem = json.load(error)["error"]
         except (ValueError, LookupError, TypeError):
-            said = error.reason
-        raise SpecError(f"the server says: {said}") from None
+            problem = error.reason
+        raise SpecError(f"the server says: {problem}") from None
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise SpecError(f"{url} cannot be reached: {error}") from None
 

@@ -226,12 +226,12 @@ def repeated_loads(facts: Facts) -> Iterator[Sign]:
         most = float(((1.0 - share[some]) * us[some]).sum())
         if len(again):
             nbytes = size(int(total.sum()))
-            what = f"{nbytes} of HBM that were loaded before are loaded again"
+            problem = f"{nbytes} of HBM that were loaded before are loaded again"
             if new:
                 times = f"{total.sum() / new:.3g}"
-                what = f"the same {size(new)} of HBM are loaded {times} times ({nbytes}"
-            what += f" in {len(some):,} DMAs" + (")" if new else "")
-            yield Sign(line, most, {"what": what}, again, share)
+                problem = f"the same {size(new)} of HBM are loaded {times} times ({nbytes}"
+            problem += f" in {len(some):,} DMAs" + (")" if new else "")
+            yield Sign(line, most, {"what": problem}, again, share)
 
 
 def _identical(facts: Facts, side: dict[str, np.ndarray], share: np.ndarray) -> None:

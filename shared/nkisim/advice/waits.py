@@ -167,14 +167,14 @@ def blocked_queue(facts: Facts) -> Iterator[Sign]:
         others = loads[stuck & (facts.line[head] == line)]
         place = facts.where(_most(facts.line[others]))
         pred = plan.pred[some]
-        what = facts.where(_most(facts.line[pred[pred >= 0]]))
+        awaited = facts.where(_most(facts.line[pred[pred >= 0]]))
         yield Sign(
             line,
             min(float(us[some].sum()), facts.body - max(plan.busy.values())),
             {
                 "count": f"{len(some):,}",
                 "other": f"line {place.line}" if place else "others",
-                "what": f"line {what.line}" if what else "an engine",
+                "what": f"line {awaited.line}" if awaited else "an engine",
             },
             np.flatnonzero((facts.line == line) & (deps.queue == LOADS)),
         )

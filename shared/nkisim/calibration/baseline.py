@@ -95,10 +95,10 @@ def page(facts: dict[str, Any]) -> str:
         )
     )
     for name, seen, unseen in rows:
-        for f, what in ((seen, "as they are"), (unseen, "fitted without the family")):
+        for f, fitted in ((seen, "as they are"), (unseen, "fitted without the family")):
             if f:
                 out.append(
-                    f"| {name} | {what} | {f['records']} | {f['median_error_pct']} | "
+                    f"| {name} | {fitted} | {f['records']} | {f['median_error_pct']} | "
                     f"{f['p90_error_pct']} | {f['mean_error_pct']} | "
                     f"{rate(f['pairs_right'], f['pairs'])} | "
                     f"{rate(f['best_right'], f['families'])} |"

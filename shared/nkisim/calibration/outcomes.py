@@ -252,18 +252,18 @@ def lines(outcomes: list[Outcome], twins: list[Outcome] | None = None) -> list[s
             f"their family: median {facts['across']['median_error_pct']:.1f} %, "
             f"90th percentile {facts['across']['p90_error_pct']:.1f} %"
         )
-    for share, what in ((facts["order"], ""), (facts["across"], ", by such constants")):
+    for share, ending in ((facts["order"], ""), (facts["across"], ", by such constants")):
         if share and share["pairs"]:
             out.append(
                 f"of {share['pairs']} pairs of variants that differ by more than {CLEAR:.0%},"
-                f" {share['pairs_right'] / share['pairs']:.0%} are told apart rightly{what}; "
+                f" {share['pairs_right'] / share['pairs']:.0%} are told apart rightly{ending}; "
                 f"the best one of {share['best_right']} families of {share['families']}"
             )
     for f in facts["files"] if len(facts["files"]) > 1 else ():
-        for share, what in ((f, ""), (f["across"], " (families unseen)")):
+        for share, ending in ((f, ""), (f["across"], " (families unseen)")):
             if share:
                 out.append(
-                    f"  {f['file']}{what}: {share['records']} records, median "
+                    f"  {f['file']}{ending}: {share['records']} records, median "
                     f"{share['median_error_pct']:.1f} %, 90th percentile "
                     f"{share['p90_error_pct']:.1f} %; {share['pairs_right']} of "
                     f"{share['pairs']} pairs, {share['best_right']} of "
@@ -337,5 +337,5 @@ def counter_lines(outcomes: list[Outcome]) -> list[str]:
         *out,
         "",
         f"{exact} of {total} whole numbers are exactly those of the profiler",
-        *(f"{sum(found)} of {len(found)} {what}" for what, found in sorted(near.items())),
+        *(f"{sum(found)} of {len(found)} {counter}" for counter, found in sorted(near.items())),
     ]

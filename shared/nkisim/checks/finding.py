@@ -102,9 +102,9 @@ class Findings(list[Finding]):
 
 def _cure(id: str, text: str) -> str:
     """Return what to try where it is not the rule's own: what the text says, or the dialect's."""
-    said = text.rpartition(" Try: ")
-    if said[1]:
-        return said[2]
+    parts = text.rpartition(" Try: ")
+    if parts[1]:
+        return parts[2]
     return RULES[id].nki_hint if DIALECT.get().names_dst and id in RULES else ""
 
 

@@ -192,8 +192,8 @@ def _severity(m: Execution, kind: str) -> str:
 def _same_bytes_written(m: Execution, trace: Trace, met: _Meeting) -> NkiError | None:
     """Report two iterations that write the same bytes: an error in HBM, a warning on chip."""
     in_hbm = trace.storages[met.storage].memory is HBM
-    what = "HBM elements" if in_hbm else "tile" if met.whole else "elements of a tile"
-    text = f"more than one {_ONE[met.kind]} writes the same {what}{met.share} (here {met.who})"
+    place = "HBM elements" if in_hbm else "tile" if met.whole else "elements of a tile"
+    text = f"more than one {_ONE[met.kind]} writes the same {place}{met.share} (here {met.who})"
     rule, severity = "NKI-L05", _severity(m, met.kind)
     if met.kind != "affine_range" and not m.asked_id:
         severity = "note"

@@ -21,7 +21,7 @@ from .execution import Execution
 def check_overlaps(m: Execution) -> None:
     """Add a finding for each line that reads and writes the same bytes, but not in place."""
     trace, geometry = m.trace, Geometry()
-    said = {f.where for f in m.findings if f.id == "NKI-A05"}
+    reported = {f.where for f in m.findings if f.id == "NKI-A05"}
     pairs = [
         (k, out, src)
         for k, spec in enumerate(trace.op_specs)
@@ -49,7 +49,7 @@ def check_overlaps(m: Execution) -> None:
             a, b = geometry.id(p), geometry.id(q)
             if geometry.overlap(a, b, distance + q.lowest() - p.lowest()):
                 for at_line in np.unique(line[of_spec[apart == distance]]).tolist():
-                    if trace.where(at_line) in said:
+                    if trace.where(at_line) in reported:
                         continue
                     m.findings.find(
                         "NKI-U06",

@@ -71,11 +71,11 @@ def check_unused(m: Execution) -> None:
         unseen |= acc.stores.arena  # tiles lie on each other: that says it all
     over, some = _Over(trace, acc, steps, unseen), specs[acc.specs]
     named: set[int] = set()
-    said = {f.where for f in m.findings if f.id in _THE_SAME}
+    reported = {f.where for f in m.findings if f.id in _THE_SAME}
 
     def tell(step: int, text: str, other: int = -1, sure: bool = False) -> None:
         line, first = int(steps.line[step]), int(np.argmax(steps.step == step))
-        if some[first] and step not in named and trace.where(line) not in said:
+        if some[first] and step not in named and trace.where(line) not in reported:
             named.add(step)
             spec = trace.op_specs[acc.specs[first]]  # a load that is replaced may be on purpose
             loads = spec.engine == "dma" and spec.operands[0].memory is SBUF

@@ -94,8 +94,8 @@ def compared(path: Path, base: str | None, desk: Desk, every: bool) -> list[dict
     before: list[Any] = [None] * len(wanted)
     if there is not None:
         known = [k for k, r in enumerate(wanted) if (there / file_of(r["kernel"])).is_file()]
-        said = desk.ask_all(moved(wanted[k], there) | {"fixes": False} for k in known)
-        for k, answer in zip(known, said):
+        answers = desk.ask_all(moved(wanted[k], there) | {"fixes": False} for k in known)
+        for k, answer in zip(known, answers):
             before[k] = answer
     return [
         {"kernel": r["kernel"], "before": b, "after": a} for r, b, a in zip(wanted, before, after)

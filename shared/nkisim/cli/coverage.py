@@ -148,12 +148,12 @@ def markdown() -> str:
     for module, title in TITLES.items():
         parts += [f"\n## {title}\n", "| name | status | instructions (engines) |", "|---|---|---|"]
         for name in sorted((n for m, n in names() if m == module), key=str.lower):
-            what, remark = status(module, name)
-            counts[what] += 1
+            state, remark = status(module, name)
+            counts[state] += 1
             steps = ", ".join(
                 f"`{row}` ({', '.join(engines)})" for row, engines in lowering(f"{module}.{name}")
             )
-            parts.append(f"| `{module}.{name}` | {what} | {steps or remark or '-'} |")
+            parts.append(f"| `{module}.{name}` | {state} | {steps or remark or '-'} |")
     parts += [
         "\n## Instructions\n",
         "The table that the simulator is made of: a row per "
@@ -176,7 +176,7 @@ def markdown() -> str:
         "# What nkisim models\n",
         "Printed by `python -m nkisim coverage`.\n",
         f"Of the {total} public names of NKI beta 1 (Neuron SDK 2.26) "
-        + ", ".join(f"{n} are {what}" for what, n in counts.items())
+        + ", ".join(f"{n} are {state}" for state, n in counts.items())
         + ".",
         "*Instructions* are what a plain call on float32 tiles issues on trn2; other operands "
         "may take others.\nThe first engine is the one that runs it unless `engine=` or the "

@@ -91,10 +91,12 @@ def command(argv: list[str]) -> int:
     try:
         diagnosis = diagnose()
     except Exception as error:  # the one program that must not die of a broken installation
-        said = f"{type(error).__name__}: {error}"
-        print(f"nkisim doctor: could not run: {said}", file=sys.stderr)
+        problem = f"{type(error).__name__}: {error}"
+        print(f"nkisim doctor: could not run: {problem}", file=sys.stderr)
         if options.json:
-            document.print_json(document.document("doctor", 2, document.sentence(said, "python")))
+            document.print_json(
+                document.document("doctor", 2, document.sentence(problem, "python"))
+            )
         return 2
     if options.json:
         document.print_json(document.document("doctor", diagnosis.exit_code, **asdict(diagnosis)))

@@ -128,8 +128,8 @@ def _disable(folder: Path, flag: str) -> list[str]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            what = f"cannot remove {folder / name}: {error.strerror or error}."
-            raise CannotRun(what) from None
+            problem = f"cannot remove {folder / name}: {error.strerror or error}."
+            raise CannotRun(problem) from None
         removed.append(name)
     _remove_byte_code(folder)
     print(

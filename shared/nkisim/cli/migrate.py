@@ -200,7 +200,7 @@ def _report(done: Any, path: str, output: str) -> int:
         else:
             right = c.equal and c.worst < 1e-2
             bad = bad or not right
-            said = (
+            summary = (
                 "the same outputs"
                 if right and c.worst == 0
                 else f"outputs within {c.worst:.1e} of the largest element"
@@ -208,7 +208,7 @@ def _report(done: Any, path: str, output: str) -> int:
                 else f"OUTPUTS DIFFER, by {c.worst:.1e} of the largest element"
             )
             print(
-                f"{c.kernel}: {said}; predicted {c.old_us:,.1f} us before, "
+                f"{c.kernel}: {summary}; predicted {c.old_us:,.1f} us before, "
                 f"{c.new_us:,.1f} us after",
                 file=out,
             )

@@ -110,11 +110,11 @@ def table(rows: Sequence[Row]) -> str:
     if skipped:
         lines.append(f"     {skipped} rows before; --row N shows one, --json all")
     for n, row in list(enumerate(rows, 1))[skipped:]:
-        said = row.arguments
-        said = said if len(said) <= _WIDTH else said[: _WIDTH - 3] + "..."
+        arguments = row.arguments
+        arguments = arguments if len(arguments) <= _WIDTH else arguments[: _WIDTH - 3] + "..."
         lines.append(
             f"{n:>3}  {row.calls:>5}  {row.profile.latency_us:>12,.1f}  "
-            f"{row.profile.kernel_name}({said})"
+            f"{row.profile.kernel_name}({arguments})"
         )
     total = sum(row.calls * row.profile.latency_us for row in rows)
     calls = sum(row.calls for row in rows)

@@ -405,8 +405,8 @@ class _Evaluating:
         self, out: Evaluation, step: str, seed: int, outputs: Any, allowed: verify.Allowed
     ) -> None:
         wrong = verify.differs(outputs, self.should(seed), allowed)
-        what = f"seed {seed}" if seed else "the inputs given"
-        out.ladder.set(step, not wrong, f"{what}: {wrong}" if wrong else "")
+        inputs = f"seed {seed}" if seed else "the inputs given"
+        out.ladder.set(step, not wrong, f"{inputs}: {wrong}" if wrong else "")
 
     def _shuffled(
         self, kernel: Any, out: Evaluation, trace: Trace, allowed: verify.Allowed | None

@@ -557,19 +557,19 @@ TRANSPOSES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 def _refused_by_compilers(m: Machine, dtype: Any) -> None:
     """Refuse a transpose of 4-byte data; where no compiler is asked, note that one would."""
-    what = f"nisa.dma_transpose of {dtypes.name(dtype)}"
+    call = f"nisa.dma_transpose of {dtypes.name(dtype)}"
     if getattr(m.launch.kernel, "mode", "") == "simulation":
         m.find(
             "NKI-R13",
             "note",
-            f"{what}: a compiler of beta 1 has refused that (NCC_ISFV902); "
+            f"{call}: a compiler of beta 1 has refused that (NCC_ISFV902); "
             "2-byte dtypes compile. Try: nisa.nc_transpose",
             m.here(),
         )
         return
     raise fail(
         "NKI-R13",
-        f"{what}: the compiler of beta 1 refuses that (NCC_ISFV902)",
+        f"{call}: the compiler of beta 1 refuses that (NCC_ISFV902)",
         given=dtypes.name(dtype),
         limit="dtypes of 2 bytes",
     )

@@ -110,8 +110,8 @@ class Operand:
 
     def __str__(self) -> str:
         """Return what it is, in a few words, for `nkisim coverage`."""
-        what = {TILE: "tile", VECTOR: "(P, 1)", ACCESS: "access", OFFSET: "tile at an offset"}
-        words = [what[self.takes]] + (["or number"] if self.numbers is True else [])
+        form = {TILE: "tile", VECTOR: "(P, 1)", ACCESS: "access", OFFSET: "tile at an offset"}
+        words = [form[self.takes]] + (["or number"] if self.numbers is True else [])
         words += [f"like {self.like}"] if self.like and self.takes is TILE else []
         if self.elements is not None:
             low, high = self.elements

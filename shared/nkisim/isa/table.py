@@ -443,7 +443,7 @@ class Row:
 
     def _can_do(self, m: Machine, engine: str, variant: Any) -> bool:
         """Return whether an engine that is asked for has the operators; note what it lacks."""
-        what, where = (
+        problem, where = (
             f"is asked of the {engine} engine",
             f"It takes the time of the {self.default or self.engines[0]} engine",
         )
@@ -451,7 +451,7 @@ class Row:
             m.find(
                 "NKI-E13",
                 "note",
-                f"{self.api} {what}, which is documented to do it on "
+                f"{self.api} {problem}, which is documented to do it on "
                 f"NeuronCore-v3 and newer only, not on {m.hw.name}",
                 m.here(),
             )
@@ -461,7 +461,7 @@ class Row:
             m.find(
                 "NKI-E13",
                 "note",
-                f"{self.api} with nl.{op} {what}, which is documented for "
+                f"{self.api} with nl.{op} {problem}, which is documented for "
                 f"{', '.join(sorted(there))} only. {where}",
                 m.here(),
             )

@@ -97,8 +97,8 @@ class Beta1Scan(Scan):
                 node, "out_of_scope", f"{node.id}, made in the loop of line {self.ended[node.id]}"
             )
         elif isinstance(node.ctx, ast.Load) and node.id in self.left:
-            what, line = self.left.pop(node.id)  # once is enough
-            self.say(node, "out_of_block", f"{node.id}, made in the {what} of line {line}")
+            kind, line = self.left.pop(node.id)  # once is enough
+            self.say(node, "out_of_block", f"{node.id}, made in the {kind} of line {line}")
 
     def visit_Assign(self, node: ast.Assign) -> None:
         super().visit_Assign(node)

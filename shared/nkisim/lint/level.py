@@ -105,8 +105,8 @@ def of_kernel(func: Any, dialect: str = "") -> list[Finding]:
     if key not in _known:
         if len(_known) > 4096:
             _known.clear()
-        said = scan(program.of_kernel(func, dialect), version)
-        _known[key] = code, [f for f in said if f.id not in _IN_RUN]
+        findings = scan(program.of_kernel(func, dialect), version)
+        _known[key] = code, [f for f in findings if f.id not in _IN_RUN]
     found = _known[key][1]
     if level == "strict":
         refused = [f for f in found if f.severity == "warning"]
@@ -134,6 +134,6 @@ def in_run(key: str, what: str, remedy: str = "") -> tuple[str, str, str] | None
 
 def as_error(finding: Finding, more: int = 0) -> NkiError:
     """Return the error for a finding; `more` findings like it were there."""
-    what, _, _ = finding.text.partition(" (NKI ")
+    problem, _, _ = finding.text.partition(" (NKI ")
     rest = f"; {more} more like this" if more else ""
-    return fail(finding.id, f"{what}{rest}", where=finding.where)
+    return fail(finding.id, f"{problem}{rest}", where=finding.where)

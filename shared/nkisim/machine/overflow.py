@@ -95,7 +95,7 @@ class Overflow:
     def _first(
         self, ins: Instr, t: Tensor, error: str, values: np.ndarray, bad: np.ndarray
     ) -> First:
-        what = "NaN" if error == "invalid value" else "infinity"
+        value = "NaN" if error == "invalid value" else "infinity"
         largest = [
             float(np.abs(np.asarray(s.np, np.float32)).max())
             for s in ins.srcs
@@ -110,7 +110,7 @@ class Overflow:
         small = t.dtype.itemsize < 4 and error == "overflow" and bool((values[bad] > 0).any())
         return First(
             ins.line,
-            f"{ins.row.api} makes the first {what} here, in {int(bad.sum()):,} "
+            f"{ins.row.api} makes the first {value} here, in {int(bad.sum()):,} "
             f"of {bad.size:,} elements of {dtypes.name(t.dtype)}{of} ({error})",
             error,
             small,

@@ -246,8 +246,8 @@ def _first_bad(prof: Any, line_of: np.ndarray) -> list[dict[str, Any]]:
         return []
     rows = kept.rows
     spec, line, _ = prof.trace.instructions()
-    for what, name in (("nan", "NaN"), ("inf", "infinity")):
-        some = rows[rows[what] > 0]
+    for kind, name in (("nan", "NaN"), ("inf", "infinity")):
+        some = rows[rows[kind] > 0]
         if not len(some):
             continue
         row = some[int(np.argmin(some["instr"]))]
@@ -258,7 +258,7 @@ def _first_bad(prof: Any, line_of: np.ndarray) -> list[dict[str, Any]]:
                 "what": name,
                 "instr": i,
                 "name": label(prof.trace.op_specs[spec[i]]),
-                "elements": int(row[what]),
+                "elements": int(row[kind]),
                 "of": int(row["count"]),
                 "line": int(line_of[int(line[i])]),
                 "place": place.short if place else "",

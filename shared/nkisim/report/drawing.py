@@ -183,8 +183,8 @@ def sheets(trace: Trace, inputs: Mapping[str, tuple[int, ...]]) -> dict[int, She
                 row_bytes = row_bytes if row_bytes > item and total % row_bytes == 0 else total
             rows = total // row_bytes
         where = trace.where(info.where)
-        said = _ASSIGNED.match(linecache.getline(where.file, where.line)) if where else None
-        name = given[number][0] if number in given else said[1] if said else "tile"
+        assigned = _ASSIGNED.match(linecache.getline(where.file, where.line)) if where else None
+        name = given[number][0] if number in given else assigned[1] if assigned else "tile"
         if number in filled:
             name = f"{name} ({filled[number]})"
         columns = (ends[number] if info.arena else row_bytes) // item
@@ -284,8 +284,8 @@ def _row(
 ) -> list[str]:
     """Draw one source line: its tensors, the arrow, and with `code` the line itself."""
     where = line.where
-    said = [ENGINES.get(line.engine, ""), f"{line.times} times" if line.times > 1 else ""]
-    about = ", ".join(filter(None, said))
+    notes = [ENGINES.get(line.engine, ""), f"{line.times} times" if line.times > 1 else ""]
+    about = ", ".join(filter(None, notes))
     source = ""
     if where and code:
         source = f"line {where.line}: {linecache.getline(where.file, where.line).strip()}"

@@ -83,10 +83,10 @@ class _Interned:
     def note(self, name: str, value: int | float | str) -> bytes:
         """Return a debug annotation: what the UI lists below "Arguments"."""
         if isinstance(value, str):
-            said = _field(A_STRING, self(A_STRINGS, value))
+            text = _field(A_STRING, self(A_STRINGS, value))
         else:
-            said = _field(A_DOUBLE if isinstance(value, float) else A_INT, value)
-        return _field(ANNOTATION, _field(A_NAME, self(A_NAMES, name)) + said)
+            text = _field(A_DOUBLE if isinstance(value, float) else A_INT, value)
+        return _field(ANNOTATION, _field(A_NAME, self(A_NAMES, name)) + text)
 
     def message(self) -> bytes:
         """Return the InternedData of all strings so far."""

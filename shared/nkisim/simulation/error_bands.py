@@ -93,8 +93,8 @@ def trust(plan: Schedule, hw: NeuronCore, dge: bool, bound: str, cores: int = 1)
 def _unlike(plan: Schedule, hw: NeuronCore, dge: bool) -> str:
     """Return why nothing that was measured tells about a schedule, "" if something does."""
     facts = calibration()
-    for what, (is_it, text) in UNKNOWN.items():
-        if hw.name == what[0] and kinds.share(plan, hw, dge, is_it) >= WEIGHTY:
+    for kind, (is_it, text) in UNKNOWN.items():
+        if hw.name == kind[0] and kinds.share(plan, hw, dge, is_it) >= WEIGHTY:
             return f"{text} on {hw.name}"
     took = [n["body_us"] for n in facts.get("neighbours", ())]
     if took and not min(took) / FAR <= body_us(plan) <= max(took) * FAR:

@@ -314,10 +314,10 @@ def _as_called(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[str]:
     """Say what a call hands over: arrays by shape and dtype, other things by their type."""
     for name, value in (*(("", a) for a in args), *kwargs.items()):
         shape = getattr(value, "shape", None)
-        what = (
+        passed = (
             type(value).__name__ if shape is None else f"{getattr(value, 'dtype', '')}{list(shape)}"
         )
-        yield f"{name}={what}" if name else what
+        yield f"{name}={passed}" if name else passed
 
 
 # -- launching -----------------------------------------------------------------------------------
@@ -455,9 +455,9 @@ def _execute(
             registers.ended(m)
             regroupings.ended(m)
             m.products.start()
-            error, said, unread = _run_checks(m, kernel, box)
+            error, reported, unread = _run_checks(m, kernel, box)
             m.catch_up()  # nothing has read them: a kernel may return PSUM itself
-            m.findings += said
+            m.findings += reported
     finally:
         m.products.join()
         current.reset(token)
@@ -503,9 +503,9 @@ def _run_checks(
             check_sums(run)
         if error is None and all(f.severity == "note" for f in m.findings):
             unread = unread_inputs(run, inputs, place_of(kernel))
-    said = m.findings[before:]
+    reported = m.findings[before:]
     del m.findings[before:]
-    return error, said, unread
+    return error, reported, unread
 
 
 def _execution(m: Machine) -> Execution:

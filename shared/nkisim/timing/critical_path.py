@@ -193,8 +193,8 @@ class CriticalPath:
         for step in self.steps:
             i = step.instr
             engine = ENGINES[int(self.plan.engine[i])]
-            for what, us in step.spent.items():
-                spent[f"run {engine}" if what == "run" else what] += us  # type: ignore[assignment]
+            for cause, us in step.spent.items():
+                spent[f"run {engine}" if cause == "run" else cause] += us  # type: ignore[assignment]
             row = rows.setdefault(
                 (int(line[i]), label(specs[spec[i]])),
                 {"engine": engine, "us": 0.0, "steps": 0, "why": Counter()},

@@ -74,8 +74,8 @@ def _begin(job: Job) -> Callable[[tuple[str, int]], Any]:
 
 
 def _answer(job: Job, task: tuple[str, int]) -> Any:
-    what, number = task
+    step, number = task
     candidate = job.wanted[number]
-    if what == RUN:
+    if step == RUN:
         return compute(job, candidate)
     return replace(predict(job, candidate), candidate=None)  # it may hold functions

@@ -81,8 +81,8 @@ def judge(ran: Ran, right: Any = None, others: Any = None, name: str = "") -> Ve
         found.right = False if wrong else None
         found.text = f"not what {name} computes: {wrong}" if wrong else f"as {name}"
     if ran.errors:  # right here, garbage or a race on the chip
-        said = f"{found.text}, but " if found.right else ""
-        found.right, found.text = False, f"{said}{', '.join(ran.errors)}"
+        but = f"{found.text}, but " if found.right else ""
+        found.right, found.text = False, f"{but}{', '.join(ran.errors)}"
     return found
 
 

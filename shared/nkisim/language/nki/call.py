@@ -134,7 +134,7 @@ class Signature(keywords.Parameters):
         """Raise if what stands where dst does is no tensor: an argument order of another time."""
         if self.names[0] not in _FIRST or isinstance(x, (NkiTensor, Tensor, Indirect)) or x is None:
             return
-        what = (
+        problem = (
             "an operator"
             if callable(x) and not isinstance(x, (str, Enum))
             else "a shape"
@@ -142,7 +142,7 @@ class Signature(keywords.Parameters):
             else type(x).__name__
         )
         raise self.wrong(
-            f"{self.api}: its first argument is dst, and it was given {what}",
+            f"{self.api}: its first argument is dst, and it was given {problem}",
             "since 0.1 a tile is made first, t = nl.ndarray(shape, dtype=..., "
             f"buffer=nl.sbuf), and comes first: {self.api}(dst=t, ...)",
         )
@@ -160,11 +160,11 @@ class Signature(keywords.Parameters):
         if member is None:
             raise self.not_a_member(name, value, enum)
         m = current.get()
-        said = level.in_run(
+        verdict = level.in_run(
             "integer_enum", f"{name}={value!r}", f"{name}=nisa.{enum.__name__}.{member.name}"
         )
-        if said is not None and m is not None:
-            m.find(*said, m.trace.line(sys._getframe(1)))
+        if verdict is not None and m is not None:
+            m.find(*verdict, m.trace.line(sys._getframe(1)))
         return member
 
     def wrong(self, what: str, hint: str = "") -> NkiError:

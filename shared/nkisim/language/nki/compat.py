@@ -76,51 +76,51 @@ def arguments(name: str, args: tuple, kw: dict[str, Any]) -> Call:
 
 def as_in_0_3(m: Machine, name: str, args: tuple, kw: dict[str, Any]) -> Call:
     """Return a call as one of today; say it if an older release alone has it in this form."""
-    said: list[str] = []
+    renamed: list[str] = []
     order: tuple[str, ...] = ()
     place, kind, least = _TELLS.get(name, (0, (), len(args) + 1))
     if len(args) >= least and isinstance(args[place], kind):
         order = _ORDER[name]
-        said.append("arguments by place")
+        renamed.append("arguments by place")
     elif len(args) > 2 and isinstance(args[-1], (oob_mode, dge_mode)) and level.release() == "0.3":
         order = _ORDER_0_3.get(name, ())
     if len(args) <= len(order):
         kw, args = {**dict(zip(order, args)), **kw}, ()
     own = name
     call, gone = _renamed(name, args, kw)
-    for what in (*said, *gone):
-        warn_older_form(m, f"nisa.{own}: {what}", f"nisa.{call[0]}({', '.join(call[2])})")
+    for change in (*renamed, *gone):
+        warn_older_form(m, f"nisa.{own}: {change}", f"nisa.{call[0]}({', '.join(call[2])})")
     return call
 
 
 def _renamed(name: str, args: tuple, kw: dict[str, Any]) -> tuple[Call, list[str]]:
     """Return a call by its name and keywords of today, and what of it has another name or none."""
-    said, kw = [], dict(kw)
+    renamed, kw = [], dict(kw)
     for gone, idle in _GONE.get(name, {}).items():
         if gone in kw and any(kw[gone] is x for x in idle):
             del kw[gone]
-            said.append(f"{gone}=")
+            renamed.append(f"{gone}=")
     for old, new in _RENAMED.get(name, {}).items():
         if old in kw and new not in kw:
             kw[new] = kw.pop(old)
-            said.append(f"{old}=")
+            renamed.append(f"{old}=")
     if name == "sendrecv" and isinstance(kw.get("use_gpsimd_dma"), bool):
         gpsimd = kw.pop("use_gpsimd_dma")
         kw.setdefault("dma_engine", dma_engine.gpsimd_dma if gpsimd else dma_engine.dma)
-        said.append("use_gpsimd_dma=")
+        renamed.append("use_gpsimd_dma=")
     if _is_dtype(kw.get("dtype")):  # 0.1 did not look at what it did not know
         del kw["dtype"]
-        said.append("dtype=, where the dtype of dst is that of the result")
+        renamed.append("dtype=, where the dtype of dst is that of the result")
     if name == "dma_copy" and callable(kw.get("dst_rmw_op")):
         both = dict(zip(("dst", "src"), args)) | kw
-        name, args, said = "dma_compute", (), [*said, "dst_rmw_op="]
+        name, args, renamed = "dma_compute", (), [*renamed, "dst_rmw_op="]
         kw = {
             "dst": both["dst"],
             "srcs": [both["src"], both["dst"]],
             "reduce_op": both["dst_rmw_op"],
             **{k: kw[k] for k in ("unique_indices", "oob_mode", "name") if k in kw},
         }
-    return (name, args, kw), said
+    return (name, args, kw), renamed
 
 
 def _is_dtype(x: Any) -> bool:
@@ -134,9 +134,9 @@ def _is_dtype(x: Any) -> bool:
 def warn_older_form(m: Machine, what: str, remedy: str, since: str = "0.3") -> None:
     """Report a call of a release before `since`; raise if strictness asks for that."""
     if level.release() >= since:
-        said = level.in_run("older_call", what, remedy)
-        if said is not None:
-            m.find(*said, m.here())
+        verdict = level.in_run("older_call", what, remedy)
+        if verdict is not None:
+            m.find(*verdict, m.here())
 
 
 def meant(name: str, given: dict[str, Any]) -> None:

@@ -94,7 +94,7 @@ class Kernel(launching.Kernel):
             ).nowhere()
         if self.lnc in (None, int(given)):
             return self[int(given)]
-        said = (
+        problem = (
             f"kernel {self.__name__} is configured with LNC={self.lnc}, but the graph with "
             f"LNC={given}"
         )
@@ -102,7 +102,7 @@ class Kernel(launching.Kernel):
         if level.requested()[0] == "strict":
             raise fail(
                 "NKI-K18",
-                said,
+                problem,
                 name="NCC_EVRF066",
                 given=f"{LNC_VARIABLE}={given}",
                 limit="one degree for all kernels of a graph",
@@ -110,7 +110,7 @@ class Kernel(launching.Kernel):
             )
         k = copy.copy(self)
         k.unlike = (
-            f"{said}: neuronx-cc refuses that (NCC_EVRF066). It runs on {self.lnc} here. "
+            f"{problem}: neuronx-cc refuses that (NCC_EVRF066). It runs on {self.lnc} here. "
             f"Try: {remedy}"
         )
         return k
@@ -125,19 +125,21 @@ class Kernel(launching.Kernel):
 
     def _inlined(self, m: Machine, outer: Kernel) -> None:
         """Look at what a kernel that another one calls asks of the compiler."""
-        what = self.asked.differs(outer.asked)
-        if not what:
+        option = self.asked.differs(outer.asked)
+        if not option:
             return
-        said = f"kernel {self.__name__} has another {what} than {outer.__name__}, which calls it"
+        problem = (
+            f"kernel {self.__name__} has another {option} than {outer.__name__}, which calls it"
+        )
         if not outer.asked.overrides:
             raise fail(
                 "NKI-N14",
-                said,
+                problem,
                 limit="the configuration of the kernel that is launched",
                 hint="SpecializationConfig(allow_nested_config_override=True) for "
                 f"{outer.__name__} lets it pass",
             )
-        m.find("NKI-N14", "warning", f"{said}: that of {outer.__name__} is taken", m.here())
+        m.find("NKI-N14", "warning", f"{problem}: that of {outer.__name__} is taken", m.here())
 
     def with_schedule(self, edges: Any) -> Kernel:
         """Return the kernel with edges (consumer, producer or producers) between named calls.

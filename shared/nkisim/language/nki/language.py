@@ -243,9 +243,9 @@ def _value(x: Any, what: str) -> int:
 def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Iterator[VirtualRegister]:
     """Loop on the device; bounds may be registers. Deprecated since 0.6, gone in 0.7: fori_loop."""
     m = machine("nl.dynamic_range")
-    said = level.in_run("dynamic_range", "nl.dynamic_range")
-    if said is not None:
-        m.find(*said, m.here())
+    verdict = level.in_run("dynamic_range", "nl.dynamic_range")
+    if verdict is not None:
+        m.find(*verdict, m.here())
     lo, hi = (0, start) if stop is None else (start, stop)
     by = integer(step, "the step of nl.dynamic_range")
     if by < 1:

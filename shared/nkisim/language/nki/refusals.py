@@ -455,9 +455,9 @@ def apply_verdicts(m: Machine, name: str, given: dict[str, Any], line: int | Non
     """
     _not_of_beta1(m, name, given)
     for row in _of(name, level.release(), m.hw.name):
-        if what := row.test(m, given):
+        if problem := row.test(m, given):
             cure = row.cure(given) if row.cure else ""
-            _say(m, row, what, m.here() if line is None else line, cure)
+            _say(m, row, problem, m.here() if line is None else line, cure)
 
 
 @cache

@@ -44,9 +44,9 @@ class VirtualRegister:
 
     def __bool__(self) -> bool:
         m = current.get()
-        said = level.in_run("register_condition", "a register decides a condition of Python")
-        if said is not None and m is not None:
-            m.find(*said, m.here())
+        verdict = level.in_run("register_condition", "a register decides a condition of Python")
+        if verdict is not None and m is not None:
+            m.find(*verdict, m.here())
         return bool(self.value)
 
     def __index__(self) -> int:
