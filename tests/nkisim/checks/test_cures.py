@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import nkisim
-from cures_beta1 import BETA1
 
 CURES = Path(__file__).with_name("cures.txt")
 X = np.random.default_rng(0).random((256, 512), dtype=np.float32)
@@ -76,10 +75,7 @@ def rows():
         yield Row(*heading.split(" ", 2), wrong, right if cured else "")
 
 
-ROWS = [
-    pytest.param(row, id=f"{row.dialect}: {row.wrong.splitlines()[0][:60]}")
-    for row in [*rows(), *(Row(r.id, "beta1", r.words, r.wrong, r.right) for r in BETA1)]
-]
+ROWS = [pytest.param(row, id=f"{row.dialect}: {row.wrong.splitlines()[0][:60]}") for row in rows()]
 
 
 def kernel_of(dialect: str, body: str, path: Path):
