@@ -334,12 +334,15 @@ def test_an_assignment_casts_to_the_destination():
     np.testing.assert_array_equal(run.outputs, (X * np.float32(3)).astype(np.float16))
 
 
-def test_a_matmul_accumulates_in_one_instruction():
+@pytest.mark.parametrize("loop", [range, nl.affine_range])
+def test_a_matmul_accumulates_in_one_instruction(loop):
+    """zeros and += is one matmul a step: no memset, no add, and no hazard."""
+
     @nki.jit
     def kernel(a, b):
         out = output()
         psum = nl.zeros((128, 8), np.float32, buffer=nl.psum)
-        for _ in range(3):
+        for _ in loop(3):
             psum += nisa.nc_matmul(nl.load(a), nl.load(b))
         psum[...] += nisa.nc_matmul(nl.load(a), nl.load(b))
         nl.store(out, nl.copy(psum))
@@ -349,6 +352,7 @@ def test_a_matmul_accumulates_in_one_instruction():
     run = nkisim.run(kernel, a, X)
     assert run.instructions == {"load": 8, "nc_matmul": 4, "tensor_copy": 1, "store": 1}
     np.testing.assert_allclose(run.outputs, 4 * (a.T @ X), rtol=1e-3, atol=1e-3)
+    assert not run.findings
 
 
 def test_zeros_of_psum_that_are_read_cost_a_memset():
