@@ -17,8 +17,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 # The two tables of the documentation.
 ISA_ALU = {
     *"invert bitwise_and bitwise_or bitwise_xor left_shift right_shift add subtract".split(),
-    *"multiply maximum minimum equal not_equal greater_equal greater less_equal less logical_not".split(),
-    *"logical_and logical_or logical_xor rsqrt reciprocal abs power".split(),
+    *"multiply maximum minimum equal not_equal greater_equal greater less_equal less".split(),
+    *"logical_not logical_and logical_or logical_xor rsqrt reciprocal abs power".split(),
 }
 BITS = {*"invert bitwise_and bitwise_or bitwise_xor left_shift right_shift".split()}
 REDUCIBLE = {
