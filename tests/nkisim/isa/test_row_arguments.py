@@ -544,10 +544,13 @@ def test_random_numbers_lie_in_their_interval_and_follow_the_seed():
     assert 0.4 < a.mean() < 0.6 and np.array_equal(a, b) and not np.array_equal(a, c)
 
 
-def test_dropout_drops_about_as_many_as_it_was_told():
+@pytest.mark.parametrize("rate, low, high", [(0.25, 0.7, 0.8), (0.0, 1, 1), (1.0, 0, 0)])
+@pytest.mark.parametrize("drop", [nisa.dropout, nl.dropout])
+def test_dropout_drops_about_as_many_as_it_was_told(drop, rate, low, high):
+    """What it keeps is as it was: frameworks divide by 1 - rate."""
     x = np.ones((128, 64), F32)
-    got = nkisim.simulate(lambda x: out(nisa.dropout(nl.load(x), 0.25)), x)
-    assert set(np.unique(got)) == {0, 1} and 0.7 < got.mean() < 0.8
+    got = nkisim.simulate(lambda x: out(drop(nl.load(x), rate)), x)
+    assert set(np.unique(got)) <= {0, 1} and low <= got.mean() <= high
 
 
 def test_a_row_is_repeated_over_partitions():
