@@ -164,32 +164,20 @@ def test_mod_alloc_folds_blocks_onto_physical_tiles():
     )
 
 
-def test_alloc_by_a_function():
-    """The function's (partition, address) is where the tile lies: bytes shift with the address."""
+@pytest.mark.parametrize("place, rows, columns", [((0, 80), 128, 4), ((96, 0), 32, 8)])
+def test_alloc_by_a_function(place, rows, columns):
+    """The function's (partition, address) is where the tile lies: bytes shift with both."""
 
     @nki.jit
     def kernel(x):
-        out = output((128, 4))
-        whole = nl.ndarray((128, 8), np.float32, buffer=ncc.sbuf.alloc(lambda i, p, f: (0, 64)))
-        tail = nl.ndarray((128, 4), np.float32, buffer=ncc.sbuf.alloc(lambda i, p, f: (0, 80)))
-        whole[...] = nl.load(x)
-        nl.store(out, tail)
-        return out
-
-    np.testing.assert_array_equal(nkisim.simulate(kernel, X), X[:, 4:])
-
-
-def test_alloc_at_another_partition():
-    @nki.jit
-    def kernel(x):
-        out = output((32, 8))
-        whole = nl.ndarray((128, 8), np.float32, buffer=ncc.sbuf.alloc(lambda i, p, f: (0, 0)))
-        part = nl.ndarray((32, 8), np.float32, buffer=ncc.sbuf.alloc(lambda i, p, f: (96, 0)))
+        out, begin = output((rows, columns)), 64 if place[1] else 0
+        whole = nl.ndarray((128, 8), np.float32, buffer=ncc.sbuf.alloc(lambda i, p, f: (0, begin)))
+        part = nl.ndarray((rows, columns), np.float32, buffer=ncc.sbuf.alloc(lambda i, p, f: place))
         whole[...] = nl.load(x)
         nl.store(out, part)
         return out
 
-    np.testing.assert_array_equal(nkisim.simulate(kernel, X), X[96:])
+    np.testing.assert_array_equal(nkisim.simulate(kernel, X), X[-rows:, -columns:])
 
 
 @pytest.mark.parametrize("narrow", [np.uint8, np.float16, nl.bfloat16, np.int32])
