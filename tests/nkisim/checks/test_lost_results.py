@@ -39,6 +39,13 @@ def found(kernel, *args, compute=True):
     return [(f.id, f.severity) for f in run.findings if f.id in NEW]
 
 
+def stored(tile):
+    """Return an output that holds a tile."""
+    out = nl.ndarray(tile.shape, tile.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+
+
 @nki.jit
 def carry(x, tile):
     """Carry the last column on: the one of the last tile is not read, and that is right."""
@@ -60,20 +67,17 @@ def carry(x, tile):
 @nki.jit
 def largest(x, rounds):
     """Find the 8 * rounds largest; what the last round takes out is not looked at again."""
-    out = nl.ndarray((128, 8 * rounds), x.dtype, buffer=nl.shared_hbm)
     t, best = nl.load(x), nl.ndarray((128, 8 * rounds), nl.float32)
     for i in range(rounds):
         part = best[:, 8 * i : 8 * i + 8]
         nisa.max8(dst=part, src=t)
         nisa.nc_match_replace8(dst=t, data=t, vals=part, imm=0.0)
-    nisa.dma_copy(dst=out, src=best)
-    return out
+    return stored(best)
 
 
 @nki.jit
 def sums(x):
     """Use the sum of an instruction alone: its other result is written over each time."""
-    out = nl.ndarray((128, 4), x.dtype, buffer=nl.shared_hbm)
     t, total = nl.load(x), nl.ndarray((128, 4), nl.float32)
     unused = nl.ndarray((128, 128), nl.float32)
     for i in range(4):
@@ -84,25 +88,21 @@ def sums(x):
             reduce_op=nl.add,
             reduce_res=total[:, i : i + 1],
         )
-    nisa.dma_copy(dst=out, src=total)
-    return out
+    return stored(total)
 
 
 @nki.jit
 def measured(x):
     """Repeat an instruction on the same data, to measure it."""
-    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     t, u = nl.load(x), nl.ndarray((128, 512), nl.float32)
     for _ in range(4):
         nisa.activation(dst=u, op=nl.exp, data=t)
-    nisa.dma_copy(dst=out, src=u)
-    return out
+    return stored(u)
 
 
 @nki.jit
 def filled(x):
     """Set a tile as a whole, then fill all of it; the last one is loaded ahead of time."""
-    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     t = nl.ndarray((128, 512), nl.float32)
     nisa.memset(dst=t, value=0.0)
     tiles = [nl.ndarray((128, 128), nl.float32) for _ in range(2)]
@@ -111,8 +111,7 @@ def filled(x):
         ahead = min(i + 1, 3)
         nisa.dma_copy(dst=tiles[(i + 1) % 2], src=x[:, ahead * 128 : (ahead + 1) * 128])
         nisa.tensor_copy(dst=t[:, i * 128 : (i + 1) * 128], src=tiles[i % 2])
-    nisa.dma_copy(dst=out, src=t)
-    return out
+    return stored(t)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +205,6 @@ def test_overlaps_of_beta1(how, says):
 
 @nki.jit
 def in_registers(x, commands, one=True):
-    out = nl.ndarray((128, 2), x.dtype, buffer=nl.shared_hbm)
     t, r = nl.load(x), nl.ndarray((128, 2), nl.float32)
     u = nl.ndarray((128, 512), nl.float32)
     nisa.memset(dst=r, value=0.0)
@@ -222,8 +220,7 @@ def in_registers(x, commands, one=True):
             reduce_res=r[:, 1:2] if last else None,
         )
         nisa.tensor_tensor(dst=t, data1=t, data2=u, op=nl.add)
-    nisa.dma_copy(dst=out, src=r)
-    return out
+    return stored(r)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +257,6 @@ def test_rows_that_are_the_same_may_meet():
 @nki.jit
 def masked(x):
     """Add minus infinity where a mask is, and let exp make zeros of it."""
-    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     t, low = nl.load(x), nl.full(x.shape, -np.inf, nl.float32)
     huge, h = nl.ndarray(x.shape, nl.float32), nl.ndarray(x.shape, nl.float16)
     nisa.tensor_tensor(dst=low, data1=low, data2=t, op=nl.add)
@@ -272,8 +268,7 @@ def masked(x):
         e = nl.ndarray(x.shape, nl.float32)
         nisa.activation(dst=e, op=nl.exp, data=mask)
         nisa.tensor_tensor(dst=t, data1=t, data2=e, op=nl.add)
-    nisa.dma_copy(dst=out, src=t)
-    return out
+    return stored(t)
 
 
 def test_infinities_of_masks_are_no_mistake():
@@ -282,12 +277,10 @@ def test_infinities_of_masks_are_no_mistake():
 
 @nki.jit
 def counted(first, steps):
-    out = nl.ndarray((128, 4), nl.int32, buffer=nl.shared_hbm)
     t = nl.load(first)
     for _ in range(steps):
         nisa.tensor_scalar(dst=t, data=t, op0=nl.add, operand0=1)
-    nisa.dma_copy(dst=out, src=t)
-    return out
+    return stored(t)
 
 
 def test_integers_that_float32_has():
@@ -334,7 +327,6 @@ def test_one_element_is_copied_to_a_tile_of_one(compute):
 @nki.jit
 def filled(x, dtype, low):
     """Put the most negative number of float32 where no bound lets x through."""
-    out = nl.ndarray(x.shape, dtype, buffer=nl.shared_hbm)
     t, u = nl.load(x), nl.ndarray(x.shape, dtype)
     first, last = nl.full((128, 1), 0.0, nl.float32), nl.full((128, 1), 64.0, nl.float32)
     nisa.range_select(
@@ -346,17 +338,14 @@ def filled(x, dtype, low):
         bound1=last,
         on_false_value=low,
     )
-    nisa.dma_copy(dst=out, src=u)
-    return out
+    return stored(u)
 
 
 @nki.jit
 def grown(x, dtype):
-    out = nl.ndarray(x.shape, dtype, buffer=nl.shared_hbm)
     t, u = nl.load(x), nl.ndarray(x.shape, dtype)
     nisa.activation(dst=u, op=nl.exp, data=t, scale=100.0)
-    nisa.dma_copy(dst=out, src=u)
-    return out
+    return stored(u)
 
 
 def test_infinities_that_a_reference_has_as_well():
@@ -371,7 +360,6 @@ def test_infinities_that_a_reference_has_as_well():
 @nki.jit
 def running(x):
     """Go on with a sum that dst shows itself."""
-    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     t, u = nl.load(x), nl.ndarray(x.shape, x.dtype)
     for part, command in ((slice(0, 256), BEGIN), (slice(256, 512), ADD)):
         nisa.tensor_scalar_cumulative(
@@ -382,8 +370,7 @@ def running(x):
             imm0=1.0,
             reduce_cmd=command,
         )
-    nisa.dma_copy(dst=out, src=u)
-    return out
+    return stored(u)
 
 
 def test_a_running_sum_is_read_where_it_is_written():
@@ -410,11 +397,9 @@ def regrouped(x, how):
 def test_a_reshape_to_other_sizes_is_none_that_exchanges_them(shape, says):
     @nki.jit
     def kernel(x):
-        out = nl.ndarray(shape, x.dtype, buffer=nl.shared_hbm)
         t = nl.load(x.reshape(shape))
         nisa.activation(dst=t, op=nl.exp, data=t)
-        nisa.dma_copy(dst=out, src=t)
-        return out
+        return stored(t)
 
     assert found(kernel, X[:64, :128].copy()) == ([("NKI-S15", "note")] if says else [])
 
@@ -435,11 +420,9 @@ def test_a_helper_that_loads_slices_and_one_is_not_used():
 
     @nki.jit
     def kernel(x, used):
-        out = nl.ndarray((128, 256), x.dtype, buffer=nl.shared_hbm)
         a, b = load(x[:, 0:256]), load(x[:, 256:512])
         nisa.tensor_tensor(dst=a, data1=a, data2=b if used else a, op=nl.add)
-        nisa.dma_copy(dst=out, src=a)
-        return out
+        return stored(a)
 
     assert found(kernel, X, True) == []
     assert found(kernel, X, False) == [("NKI-U04", "note")]
@@ -457,9 +440,7 @@ def test_tiles_of_few_partitions_lie_beside_each_other(rows, count, more, says):
         nisa.dma_copy(dst=t, src=x[0:rows])
         for tile in tiles:
             nisa.tensor_tensor(dst=t, data1=t, data2=tile[:, 0:512], op=nl.add)
-        out = nl.ndarray((rows, 512), x.dtype, buffer=nl.shared_hbm)
-        nisa.dma_copy(dst=out, src=t)
-        return out
+        return stored(t)
 
     ids = [f.id for f in nkisim.run(kernel, X, target="trn2").findings]
     assert ("NKI-M10" in ids) == (says or more > 0)

@@ -164,32 +164,20 @@ def test_mod_alloc_folds_blocks_onto_physical_tiles():
     )
 
 
-def test_alloc_by_a_function():
-    """The function's (partition, address) is where the tile lies: bytes shift with the address."""
+@pytest.mark.parametrize("place, rows, columns", [((0, 80), 128, 4), ((96, 0), 32, 8)])
+def test_alloc_by_a_function(place, rows, columns):
+    """The function's (partition, address) is where the tile lies: bytes shift with both."""
 
     @nki.jit
     def kernel(x):
-        out = output((128, 4))
-        whole = nl.ndarray((128, 8), np.float32, buffer=ncc.sbuf.alloc(lambda i, p, f: (0, 64)))
-        tail = nl.ndarray((128, 4), np.float32, buffer=ncc.sbuf.alloc(lambda i, p, f: (0, 80)))
-        whole[...] = nl.load(x)
-        nl.store(out, tail)
-        return out
-
-    np.testing.assert_array_equal(nkisim.simulate(kernel, X), X[:, 4:])
-
-
-def test_alloc_at_another_partition():
-    @nki.jit
-    def kernel(x):
-        out = output((32, 8))
-        whole = nl.ndarray((128, 8), np.float32, buffer=ncc.sbuf.alloc(lambda i, p, f: (0, 0)))
-        part = nl.ndarray((32, 8), np.float32, buffer=ncc.sbuf.alloc(lambda i, p, f: (96, 0)))
+        out, begin = output((rows, columns)), 64 if place[1] else 0
+        whole = nl.ndarray((128, 8), np.float32, buffer=ncc.sbuf.alloc(lambda i, p, f: (0, begin)))
+        part = nl.ndarray((rows, columns), np.float32, buffer=ncc.sbuf.alloc(lambda i, p, f: place))
         whole[...] = nl.load(x)
         nl.store(out, part)
         return out
 
-    np.testing.assert_array_equal(nkisim.simulate(kernel, X), X[96:])
+    np.testing.assert_array_equal(nkisim.simulate(kernel, X), X[-rows:, -columns:])
 
 
 @pytest.mark.parametrize("narrow", [np.uint8, np.float16, nl.bfloat16, np.int32])
@@ -334,12 +322,15 @@ def test_an_assignment_casts_to_the_destination():
     np.testing.assert_array_equal(run.outputs, (X * np.float32(3)).astype(np.float16))
 
 
-def test_a_matmul_accumulates_in_one_instruction():
+@pytest.mark.parametrize("loop", [range, nl.affine_range])
+def test_a_matmul_accumulates_in_one_instruction(loop):
+    """zeros and += is one matmul a step: no memset, no add, and no hazard."""
+
     @nki.jit
     def kernel(a, b):
         out = output()
         psum = nl.zeros((128, 8), np.float32, buffer=nl.psum)
-        for _ in range(3):
+        for _ in loop(3):
             psum += nisa.nc_matmul(nl.load(a), nl.load(b))
         psum[...] += nisa.nc_matmul(nl.load(a), nl.load(b))
         nl.store(out, nl.copy(psum))
@@ -349,6 +340,7 @@ def test_a_matmul_accumulates_in_one_instruction():
     run = nkisim.run(kernel, a, X)
     assert run.instructions == {"load": 8, "nc_matmul": 4, "tensor_copy": 1, "store": 1}
     np.testing.assert_allclose(run.outputs, 4 * (a.T @ X), rtol=1e-3, atol=1e-3)
+    assert not run.findings
 
 
 def test_zeros_of_psum_that_are_read_cost_a_memset():

@@ -1,6 +1,7 @@
 """`explain` and `doctor --log`: what AWS's compiler, verifiers, simulator and runtime say.
 
-`compiler_codes.txt` lists the pages of AWS's error codes: code, words in the index, on the page.
+`compiler_codes.txt` lists the pages of AWS's error codes: code, words in the index, on the page;
+`messages.txt` what is said about kernels, behind the rule here that says it.
 """
 
 from __future__ import annotations
@@ -28,93 +29,10 @@ NOISE = (
     "INFO ||NCC_WRAPPER||: Compile cache path: /var/tmp/neuron-compile-cache, 0 errors\n"
 )
 
-#: what is said about kernels -> the rule here that says it, and the page's name
-MESSAGES = (
-    ("Invalid access of 1 partitions starting at partition 1", "NKI-P04"),
-    ("Reason: Pattern accesses 64 (> 32) partitions starting at partition 32", "NKI-P04"),
-    (
-        "'nisa.tensor_tensor_arith' op 'dst' free total elements 64 != 'rhs' free total elements 1",
-        "NKI-R11",
-    ),
-    (
-        "AssertionError: dma_copy requires src and dst to have the same number of elements, got "
-        "src=32768, dst=16384",
-        "NKI-S01",
-    ),
-    ("AssertionError: dma_copy dst partition dimension 256 exceeds maximum 128", "NKI-P01"),
-    (
-        "AssertionError: SBUF and PSUM tensors must have at least 2 dimensions (partition-dim and "
-        "free-dim)",
-        "NKI-P02",
-    ),
-    ("AssertionError: Expected binary operator, got exp", "NKI-E11"),
-    (
-        "ap() pattern has invalid partition stride. Partition step 1 must equal tensor "
-        "free dimension "
-        "size 1024. Pattern: [[1, 32], [2, 16]]",
-        "NKI-N03",
-    ),
-    (
-        "AssertionError: Out-of-bound access for tensor `unnamed` on dimension 0: index range [0, "
-        "511] exceed dimension size of 500.",
-        "NKI-I01",
-    ),
-    (
-        "RuntimeError: failed to run scatter/gather (indirect memory copy via vector DGE), due to "
-        "out-of-bound access",
-        "NKI-I02",
-    ),
-    ("Dynamic Access is not supported for this operand", "NKI-N02"),
-    (
-        "AssertionError: Matmul contraction dimension mismatch: stationary[0]=128 != moving[0]=64",
-        "NKI-S02",
-    ),
-    (
-        "AssertionError: Matmul stationary free dimension 256 exceeds gemm_stationary_fmax=128",
-        "NKI-P07",
-    ),
-    ("AssertionError: dst must be in ['psum'], got sbuf", "NKI-M01"),
-    ("AssertionError: tensor_copy dst must be in ['sbuf', 'psum'], got shared_hbm", "NKI-M01"),
-    (
-        "ValueError: shape mismatch: value array of shape (65536,) could not be broadcast "
-        "to indexing "
-        "result of shape (16384,)",
-        "NKI-S01",
-    ),
-    ("ValueError: cannot reshape array of size 65536 into shape (128,128)", "NKI-S01"),
-    ("TypeError: unsupported operand type(s) for +: 'NkiTensor' and 'float'", "NKI-N04"),
-    ("TypeError: memset() got an unexpected keyword argument 'dtype'", "NKI-N01"),
-    (
-        "'nisa.tensor_copy' op 'dst' partition total elements 128 != 'src' partition total "
-        "elements 1",
-        "NKI-S04",
-    ),
-    (
-        "nc_matmul: if one input is tfloat32/float32, both must be. Got stationary=float32, "
-        "moving=bfloat16",
-        "NKI-D05",
-    ),
-    ("'nisa.tensor_scalar_arith' op 'operand0' must be float32, got 'i32'", "NKI-R02"),
-    ("'nisa.tensor_scalar_addr' op 'operand1' must be float32, got 'bf16'", "NKI-R02"),
-    ("'nisa.local_gather' op 'index' must be ui16, got 'i32'", "NKI-D07"),
-    ("'nisa.matmul' op 'moving' must be a float type, got 'i8'", "NKI-D05"),
-    ("nc_matmul dst dtype must be float32 on gen2, got bfloat16", "NKI-R38"),
-    ("nc_transpose dst dtype must be float32 on gen2, got float16", "NKI-R38"),
-    (
-        "'nisa.dma_copy' op HWDGE requires same src/dst element type, got src='f32' vs dst='bf16'",
-        "NKI-D05",
-    ),
-    ("'Kernel' object has no attribute 'grid'", "NKI-K20"),
-    ("AttributeError: 'Kernel' object has no attribute 'func_name'", "NKI-K20"),
-    ("DMA Copy in/out shape must match", "NKI-S01"),
-    ("Invalid variable-size collective instruction without recv_displ", "NKI-X02"),
-    ("NKI does not support 'import' statements within a function", "NKI-G04"),
-    ("NKI does not support 'try' statements within a function", "NKI-G01"),
-    ("failed to resolve name 'builtins.repr'", "NKI-G45"),
-    ("duplicate op name 'load_rows'", "NKI-R39"),
-    ("[NCC_IBIR297] both inputs", "NKI-R25"),
-    ("[NCC_ISCH715] a bank", "NKI-M12"),
-)
+MESSAGES = [
+    line.split("\t")
+    for line in Path(__file__).with_name("messages.txt").read_text(encoding="utf-8").splitlines()
+]
 #: what no rule says before a build -> a word of its page
 OTHERS = (
     ("'nisa.matmul' op 'stationary' must be a float type, got '!nisa.float32r'", "tfloat32"),
@@ -151,8 +69,8 @@ def test_each_code_of_the_compiler_is_found_by_code_and_by_words(code, index, pa
     assert "\nTry: " in said and "\n    - " in said and "\n    + " in said
 
 
-@pytest.mark.parametrize("words, rule", MESSAGES)
-def test_what_verifiers_and_simulators_say_leads_to_the_rule(words, rule, capsys):
+@pytest.mark.parametrize("rule, words", MESSAGES)
+def test_what_verifiers_and_simulators_say_leads_to_the_rule(rule, words, capsys):
     """The words of a partition that may not start there led to a page about the number of dims."""
     assert f"Before a compile: {rule} (" in asked(words, capsys=capsys)
     assert f"Before a compile: {rule} (" in asked(*words.split(), capsys=capsys)  # no quotes

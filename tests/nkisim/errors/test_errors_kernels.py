@@ -48,18 +48,6 @@ def test_outputs(output, breaks):
         breaks(kernel, X, 0, id="NKI-O02")
 
 
-def test_grid_axis(breaks):
-    @nki.jit
-    def kernel(x, axis):
-        out = nl.ndarray((2, 128, 512), np.float32, buffer=nl.shared_hbm)
-        i = nl.program_id(axis)  # BUG
-        nl.store(out[i], nl.load(x[i * 128 : (i + 1) * 128]))
-        return out
-
-    np.testing.assert_array_equal(nkisim.simulate(kernel[2], X, 0), X.reshape(2, 128, 512))
-    breaks(kernel[2], X, 1, id="NKI-K06")
-
-
 def test_range_select_needs_trn2(breaks):
     @nki.jit
     def kernel(x):

@@ -16,71 +16,19 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 # The two tables of the documentation.
 ISA_ALU = {
-    "invert",
-    "bitwise_and",
-    "bitwise_or",
-    "bitwise_xor",
-    "left_shift",
-    "right_shift",
-    "add",
-    "subtract",
-    "multiply",
-    "maximum",
-    "minimum",
-    "equal",
-    "not_equal",
-    "greater_equal",
-    "greater",
-    "less_equal",
-    "less",
-    "logical_not",
-    "logical_and",
-    "logical_or",
-    "logical_xor",
-    "rsqrt",
-    "reciprocal",
-    "abs",
-    "power",
+    *"invert bitwise_and bitwise_or bitwise_xor left_shift right_shift add subtract".split(),
+    *"multiply maximum minimum equal not_equal greater_equal greater less_equal less".split(),
+    *"logical_not logical_and logical_or logical_xor rsqrt reciprocal abs power".split(),
 }
+BITS = {*"invert bitwise_and bitwise_or bitwise_xor left_shift right_shift".split()}
 REDUCIBLE = {
-    "bitwise_and",
-    "bitwise_or",
-    "bitwise_xor",
-    "add",
-    "subtract",
-    "multiply",
-    "maximum",
-    "minimum",
-    "logical_and",
-    "logical_or",
-    "logical_xor",
+    *"bitwise_and bitwise_or bitwise_xor add subtract multiply maximum minimum logical_and".split(),
+    *"logical_or logical_xor".split(),
 }
 ISA_ACTIVATIONS = {
-    "copy",
-    "square",
-    "sigmoid",
-    "relu",
-    "gelu",
-    "gelu_dx",
-    "gelu_apprx_tanh",
-    "gelu_apprx_sigmoid",
-    "gelu_apprx_sigmoid_dx",
-    "silu",
-    "silu_dx",
-    "tanh",
-    "softplus",
-    "mish",
-    "erf",
-    "erf_dx",
-    "exp",
-    "log",
-    "sin",
-    "arctan",
-    "sqrt",
-    "rsqrt",
-    "reciprocal",
-    "sign",
-    "abs",
+    *"copy square sigmoid relu gelu gelu_dx gelu_apprx_tanh gelu_apprx_sigmoid".split(),
+    *"gelu_apprx_sigmoid_dx silu silu_dx tanh softplus mish erf erf_dx exp log sin".split(),
+    *"arctan sqrt rsqrt reciprocal sign abs".split(),
 }
 
 
@@ -91,34 +39,20 @@ class NlFunction:
         self.nki_op = nki_op
 
 
+MAXIMUM = ("max", "maximum")
+
+
 def test_tables_hold_what_is_documented():
     newer = {"abs_max", "abs_min"}  # of the package nki
     assert {op.name for op in ops.ALU.values() if op.isa} == ISA_ALU | newer
     assert {op.name for op in ops.ALU.values() if op.reducible} == REDUCIBLE
     assert {op.name for op in ops.ACTIVATIONS.values() if op.isa} == ISA_ACTIVATIONS
-    assert {op.name for op in ops.ALU.values() if op.kind == "bitvec"} == {
-        "invert",
-        "bitwise_and",
-        "bitwise_or",
-        "bitwise_xor",
-        "left_shift",
-        "right_shift",
-    }
+    assert {op.name for op in ops.ALU.values() if op.kind == "bitvec"} == BITS
 
 
 class TestResolve:
     @pytest.mark.parametrize(
-        "op",
-        [
-            np.max,
-            np.amax,
-            np.maximum,
-            NlFunction("max"),
-            NlFunction("maximum"),
-            "max",
-            "maximum",
-            "amax",
-        ],
+        "op", [np.max, np.amax, np.maximum, *map(NlFunction, MAXIMUM), *MAXIMUM, "amax"]
     )
     def test_all_names_of_maximum(self, op):
         assert ops.resolve_alu(op) is ops.ALU["maximum"]

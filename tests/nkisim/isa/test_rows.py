@@ -38,45 +38,6 @@ def through(op, *shapes, out=None, **more):
 # -- shapes of two-tile instructions ------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "a, b",
-    [
-        ((128, 7, 1), (128, 7)),
-        ((128, 7), (128, 7, 1)),
-        ((4, 6), (4, 2, 3)),
-        ((4, 2, 3), (4, 3, 2)),
-        ((4, 1, 6), (4, 6, 1)),
-        ((4, 3, 1), (4, 1, 3)),
-    ],
-)
-@pytest.mark.parametrize(
-    "op",
-    [
-        lambda a, b: nisa.tensor_tensor(a, b, nl.add),
-        lambda a, b: nisa.scalar_tensor_tensor(
-            data=a, op0=nl.multiply, operand0=1.0, op1=nl.add, operand1=b
-        ),
-        lambda a, b: nisa.tensor_tensor_scan(
-            nisa.tensor_scalar(a, nl.multiply, 0.0), b, 0.0, nl.multiply, nl.add
-        ),
-    ],
-    ids=["tt", "stt", "scan"],
-)
-def test_as_many_elements_work_in_order(op, a, b):
-    """(128, 7, 1) with (128, 7) makes 7 results per partition, not 49."""
-    got, (x, y) = through(op, a, b)
-    first = 0 * x if "scan" in str(op.__code__.co_names) else x
-    assert got.outputs.shape == a
-    np.testing.assert_allclose(got.outputs, first + y.reshape(a), rtol=1e-6)
-
-
-def test_dims_of_size_1_repeat_where_the_counts_differ():
-    got, (x, y) = through(lambda a, b: nisa.tensor_tensor(a, b, nl.add), (4, 3, 5), (4, 3, 1))
-    np.testing.assert_allclose(got.outputs, x + y)
-    got, (x, y) = through(lambda a, b: nisa.tensor_tensor(a, b, nl.add), (4, 1), (4, 3, 5))
-    np.testing.assert_allclose(got.outputs, x.reshape(4, 1, 1) + y)
-
-
 def test_other_counts_are_refused():
     with pytest.raises(NkiError, match="NKI-S02"):
         through(lambda a, b: nisa.tensor_tensor(a, b, nl.add), (4, 6), (4, 5))
@@ -93,31 +54,6 @@ def test_a_grouping_that_no_access_pattern_has_is_brought_into_order():
 
 
 # -- read-modify-write --------------------------------------------------------------------------
-
-
-def adds_into_one_place(x):
-    out = nl.ndarray((8, 4), nl.float32, buffer=nl.shared_hbm)
-    nl.store(out, 0.0)
-    for _i in nl.affine_range(3):
-        nisa.dma_copy(dst=out, src=nl.load(x), dst_rmw_op=np.add)
-    return out
-
-
-def writes_into_one_place(x):
-    out = nl.ndarray((8, 4), nl.float32, buffer=nl.shared_hbm)
-    for _i in nl.affine_range(3):
-        nisa.dma_copy(dst=out, src=nl.load(x))
-    return out
-
-
-def test_a_copy_that_adds_reads_its_destination():
-    got, (x,) = run(adds_into_one_place, (8, 4))
-    np.testing.assert_allclose(got.outputs, 3 * x, rtol=1e-6)
-    assert [f.id for f in got.findings if f.severity != "note"] == []
-    kind = next(k for k in got.trace.op_specs if k.adds)
-    assert kind.read_bytes == kind.write_bytes == x.nbytes
-    with pytest.raises(NkiError, match="NKI-L04"):
-        run(writes_into_one_place, (8, 4))
 
 
 def test_a_copy_that_adds_takes_longer():
@@ -224,39 +160,6 @@ def test_copies_of_one_form_are_told_apart_by_what_they_do():
     assert (nkisim.run(kernel, x).outputs == np.stack([x, 2 * x, 0 * x + 5])).all()
 
 
-@pytest.mark.parametrize(
-    "wrong, right",
-    [
-        (dict(on_false_value=7.0), dict(on_false_value=nl.fp32.min)),
-        (dict(reduce_op=np.add), dict(reduce_op=np.max)),
-        (dict(comp_op0=np.add), dict(comp_op0=np.greater)),
-    ],
-)
-def test_range_select_refuses_what_it_cannot_do(wrong, right):
-    def op(more):
-        def call(t, v):
-            return nisa.range_select(
-                **{
-                    **dict(
-                        on_true_tile=t,
-                        comp_op0=np.greater_equal,
-                        comp_op1=np.less,
-                        bound0=v,
-                        bound1=v,
-                    ),
-                    **more,
-                }
-            )
-
-        return call
-
-    through(op(right), (4, 6), (4, 1))
-    with pytest.raises(NkiError, match="NKI-E"):
-        through(op(wrong), (4, 6), (4, 1))
-    with pytest.raises(NkiError, match="NKI-E03"):
-        through(op(right), (4, 6), (4, 1), target="trn1")
-
-
 # -- masks ---------------------------------------------------------------------------------------
 
 
@@ -286,15 +189,6 @@ def test_a_predicated_copy_under_a_mask_keeps_what_was_there():
         return out
 
     assert (run(kernel, (4, 4))[0].outputs == 9.0).all()
-
-
-def test_affine_select_takes_an_equality():
-    def op(t):
-        i_p, i_f = nl.arange(4)[:, None], nl.arange(4)[None, :]
-        return nisa.affine_select(i_p == i_f, t, -1.0)
-
-    got, (x,) = through(op, (4, 4))
-    np.testing.assert_allclose(got.outputs, np.where(np.eye(4, dtype=bool), x, -1))
 
 
 def test_masks_select_what_a_scatter_writes():

@@ -124,14 +124,6 @@ def test_arguments_are_those_of_the_signature(call, text):
     assert text in caught.value.render()
 
 
-def test_tensors_have_no_operators():
-    def kernel(x):
-        return nl.load(x) + 1.0
-
-    with pytest.raises(NkiError, match="NKI-N04"):
-        nkisim.simulate(kernel, array(4, 4))
-
-
 @pytest.mark.parametrize(
     "name, text", [("arange", "neuronxcc.nki has it"), ("exq", "Did you mean")]
 )

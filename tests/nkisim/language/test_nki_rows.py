@@ -1,8 +1,6 @@
-"""Instructions that only the package nki has, and those that differ in it, against NumPy."""
+"""What the matrix of rows (test_nki_row_matrix.py) does not show of instructions of nki."""
 
 from __future__ import annotations
-
-from functools import partial
 
 import ml_dtypes
 import neuronxcc.nki.language as old_nl
@@ -42,52 +40,6 @@ def run(body, *arrays, shape=None, dtype=nl.float32, target="trn2", more=()):
     return got if more else got[0]
 
 
-def test_exponential_and_its_sum():
-    x, top = array(64, 96), array(64, 1)
-    got, total = run(
-        lambda d, x, top, r: nisa.exponential(
-            d, x, max_value=top, reduce_res=r, reduce_cmd=nisa.reduce_cmd.reset_reduce
-        ),
-        x,
-        top,
-        target="trn3",
-        more=[((64, 1), nl.float32)],
-    )
-    np.testing.assert_allclose(got, np.exp(x - top), rtol=1e-5)
-    np.testing.assert_allclose(total[:, 0], np.exp(x - top).sum(1), rtol=1e-5)
-    with pytest.raises(NkiError, match="NKI-E03"):
-        run(lambda d, x: nisa.exponential(d, x), x, target="trn2")
-
-
-def test_activate2_scales_adds_and_reduces():
-    x = array(32, 40)
-    got, top = run(
-        lambda d, x, r: nisa.activate2(
-            d,
-            nl.tanh,
-            x,
-            2.0,
-            0.5,
-            nl.multiply,
-            nl.subtract,
-            reduce_op=nl.maximum,
-            reduce_res=r,
-            reduce_cmd=nisa.reduce_cmd.reset_reduce,
-        ),
-        x,
-        target="trn3",
-        more=[((32, 1), nl.float32)],
-    )
-    np.testing.assert_allclose(got, np.tanh(2 * x - 0.5), rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(top[:, 0], got.max(1), rtol=1e-6)
-
-
-def test_a_number_is_a_bias():
-    x = array(32, 40)
-    got = run(lambda d, x: nisa.activation(d, nl.exp, x, bias=-1.0, scale=0.5), x)
-    np.testing.assert_allclose(got, np.exp(0.5 * x - 1), rtol=1e-5)
-
-
 @pytest.mark.parametrize("dtype", ["float8_e4m3", "float8_e5m2", "int8", "uint16", "int32"])
 def test_a_bias_is_of_any_dtype_but_tfloat32(dtype):
     x, bias = array(32, 40), RNG.integers(1, 9, (32, 1)).astype(np.float32)
@@ -104,41 +56,6 @@ def test_a_bias_is_of_any_dtype_but_tfloat32(dtype):
         run(lambda d, x: nisa.activation(d, nl.copy, x, bias=nl.ndarray((32, 1), nl.tfloat32)), x)
 
 
-def test_tensor_scalar_reduce_goes_on_and_negates():
-    x = array(32, 40)
-    cmd = nisa.reduce_cmd
-
-    def body(d, x, r):
-        nisa.tensor_scalar_reduce(d, x, nl.multiply, 2.0, nl.add)
-        nisa.tensor_scalar_reduce(
-            d, x, nl.multiply, 1.0, nl.add, r, reduce_cmd=cmd.reduce, reduce_res_negate=True
-        )
-
-    got, total = run(body, x, more=[((32, 1), nl.float32)])
-    np.testing.assert_allclose(got, x)
-    np.testing.assert_allclose(total[:, 0], -3 * x.sum(1), rtol=1e-3, atol=1e-4)
-
-
-def test_tensor_scalar_reduce_starts_from_a_tile_or_a_number():
-    x, start = array(32, 40), array(32, 1)
-
-    def body(d, x, start, res, number=None):
-        nisa.tensor_scalar_reduce(
-            d,
-            x,
-            nl.multiply,
-            2.0,
-            nl.maximum,
-            res,
-            reduce_cmd=nisa.reduce_cmd.load_reduce,
-            reduce_init=start if number is None else number,
-        )
-
-    for number, want in ((None, start), (3.5, np.float32(3.5))):
-        _, got = run(partial(body, number=number), x, start, more=[((32, 1), nl.float32)])
-        np.testing.assert_allclose(got, np.maximum(2 * x.max(1, keepdims=True), want), rtol=1e-6)
-
-
 def test_tensor_scalar_reduce_takes_operators_of_one_operand():
     x = array(32, 40)
     for none in (None, 0, 0.0):
@@ -153,12 +70,30 @@ def test_tensor_scalar_reduce_takes_operators_of_one_operand():
         run(lambda d, x: nisa.tensor_scalar_reduce(d, x, nl.abs, 2.0, nl.minimum), x)
 
 
-def test_an_average_across_partitions():
-    x = array(32, 40)
-    got = run(lambda d, x: nisa.tensor_partition_reduce(d, nl.average, x), x, shape=(1, 40))
-    np.testing.assert_allclose(got[0], x.mean(0), rtol=1e-4, atol=1e-6)
+def test_partitions_are_added_or_averaged_and_not_multiplied():
     with pytest.raises(NkiError, match="average"):
-        run(lambda d, x: nisa.tensor_partition_reduce(d, nl.multiply, x), x, shape=(1, 40))
+        run(
+            lambda d, x: nisa.tensor_partition_reduce(d, nl.multiply, x),
+            array(32, 40),
+            shape=(1, 40),
+        )
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda t, m, p: nisa.exponential(t, t),
+        lambda t, m, p: nisa.nc_matmul_mx(p, m, m, t, t),
+        lambda t, m, p: nisa.quantize_mx(m, t, t),
+    ],
+)
+def test_what_trn3_brought_is_not_on_trn2(call):
+    def body(d, x):
+        packed = nl.ndarray((32, 10), dtype=nl.float8_e4m3fn_x4)
+        call(x, packed, nl.ndarray((10, 10), dtype=nl.float32, buffer=nl.psum))
+
+    with pytest.raises(NkiError, match="NKI-E03"):
+        run(body, array(32, 40), target="trn2")
 
 
 def test_the_derivative_of_gelu_by_a_sigmoid():
@@ -213,131 +148,20 @@ def test_match_replace_walks_its_values_backwards():
     assert index[0].tolist() == [2, 10, 9, 8, 7, 6, 5, 4]
 
 
-def test_nonzero_with_count_serves_every_sixteenth_partition():
-    x = np.zeros((128, 8), np.int32)
-    x[16] = [0, 1, 1, 0, 0, 1, 0, 0]
-
-    def body(d, x):
-        nisa.memset(d, 7)
-        nisa.nonzero_with_count(d, x, index_offset=16, padding_val=-1)
-
-    got = run(body, x, shape=(128, 9), dtype=nl.int32)
-    assert got[16].tolist() == [17, 18, 21, -1, -1, -1, -1, -1, 3]
-    assert got[0].tolist() == [-1] * 8 + [0] and (got[1:16] == 7).all()
-
-
-def test_topk_is_ascending_and_max8_descending():
-    x = array(32, 3).astype(BF16)
-    n = 42
-    got, index = run(
-        lambda d, x, i: nisa.topk(d, i, x, n),
-        x,
-        shape=(32, 8),
-        dtype=nl.bfloat16,
-        more=[((32, 8), nl.uint32)],
-    )
-    for core in range(2):
-        snake = x[core * 16 : core * 16 + 16].T.reshape(-1)[:n].astype(np.float32)
-        assert got[core * 16].astype(np.float32).tolist() == np.sort(snake)[-8:].tolist()
-        assert (snake[index[core * 16 + 5]] == got[core * 16].astype(np.float32)).all()
-    big = array(4, 32)
-    assert (
-        run(lambda d, x: nisa.max8(d, x), big, shape=(4, 8)) == -np.sort(-big, axis=1)[:, :8]
-    ).all()
-
-
-def test_dma_compute_adds_tensors_and_rows():
-    a, b = array(16, 8), array(16, 8)
-    rows = np.array([[3], [0], [12], [7]], np.int32)
-
+def test_dma_compute_adds_rows_that_an_index_chooses():
     @nki.jit
-    def kernel(a, b, rows, table):
-        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-        nisa.dma_compute(out, [a, b], nl.add)
-        idx = nl.load(rows)
-        t = nl.load(a[0:4, :])
-        place = table.vector_select(0, idx)
-        nisa.dma_compute(place, [t, place], nl.add)
-        return out, table
+    def kernel(a, rows, table):
+        place = table.vector_select(0, nl.load(rows))
+        nisa.dma_compute(place, [nl.load(a), place], nl.add)
+        return table
 
-    table = array(16, 8)
+    a, table, rows = array(4, 8), array(16, 8), np.array([[3], [0], [12], [7]], np.int32)
     want = table.copy()
-    want[rows[:, 0]] += a[:4]
-    total, got = kernel(a, b, rows, table)
-    np.testing.assert_allclose(total, a + b, rtol=1e-6)
-    np.testing.assert_allclose(got, want, rtol=1e-6)
-
-
-def test_random_bits_fill_the_dtype_and_repeat():
-    def body(d, seed):
-        nisa.set_rng_seed(seed)
-        nisa.rng(d)
-
-    seed = np.array([[7]], np.uint32)
-    one, two = (run(body, seed, shape=(128, 64), dtype=nl.uint16) for _ in range(2))
-    assert (one == two).all() and 20000 < one.mean() < 45000
+    want[rows[:, 0]] += a
+    np.testing.assert_allclose(kernel(a, rows, table), want, rtol=1e-6)
 
 
 # -- microscaling -----------------------------------------------------------------------------
-
-
-def scaled(x, e_max, small):
-    """Return x as the values that MXFP8 holds, by the documented rule, and the scale bytes."""
-    p, f = x.shape
-    groups = x.astype(np.float32).reshape(p // 8, 8, f // 4, 4)
-    most = np.abs(groups).max(axis=(1, 3))
-    with np.errstate(divide="ignore"):
-        power = np.where(most == 0, -127, np.floor(np.log2(most)) - (e_max - 1))
-    factor = np.exp2(power)[:, None, :, None]
-    return ((groups / factor).astype(small).astype(np.float32) * factor).reshape(p, f), power + 127
-
-
-@pytest.mark.parametrize(
-    "name, small, e_max",
-    [
-        (nl.float8_e4m3fn_x4, ml_dtypes.float8_e4m3fn, 8),
-        (nl.float8_e5m2_x4, ml_dtypes.float8_e5m2, 15),
-    ],
-)
-@pytest.mark.parametrize("rows", [32, 128])
-def test_a_product_of_quantized_tiles(name, small, e_max, rows):
-    a, b = array(rows, 4 * 64).astype(BF16), array(rows, 4 * 96).astype(BF16)
-    b[:8, :4] = 0  # a group of zeros
-
-    @nki.jit
-    def kernel(a, b):
-        packs, scales = [], []
-        for x in (a, b):
-            t = nl.load(x)
-            q = nl.ndarray((rows, x.shape[1] // 4), dtype=name)
-            s = nl.ndarray(
-                (max(rows // 8, 4) if rows == 32 else rows, x.shape[1] // 4),
-                dtype=nl.float8_e8m0fnu,
-            )
-            nisa.memset(s.view(nl.uint8), 0)
-            nisa.quantize_mx(q, t, s)
-            packs.append(q)
-            scales.append(s)
-        acc = nl.ndarray((64, 96), dtype=nl.float32, buffer=nl.psum)
-        nisa.nc_matmul_mx(acc, packs[0], packs[1], scales[0], scales[1])
-        res = nl.ndarray((64, 96), dtype=nl.float32)
-        nisa.tensor_copy(res, acc)
-        out = nl.ndarray((64, 96), dtype=nl.float32, buffer=nl.shared_hbm)
-        nl.store(out, res)
-        bits = nl.ndarray(scales[1].shape, dtype=nl.uint8, buffer=nl.shared_hbm)
-        nl.store(bits, scales[1].view(nl.uint8))
-        return out, bits
-
-    got, bits = nkisim.run(kernel, a, b, target="trn3").outputs
-    (x, _), (y, power) = scaled(a, e_max, small), scaled(b, e_max, small)
-    left, right = (v.reshape(rows, -1, 4).transpose(0, 2, 1).reshape(4 * rows, -1) for v in (x, y))
-    np.testing.assert_allclose(got, left.T @ right, rtol=1e-4, atol=1e-4)
-    where = [q * 32 + r for q in range(rows // 32) for r in range(4)]
-    assert (bits[where] == power).all() and bits[0, 0] == 0
-    if rows == 128:
-        assert (bits[4:32] == 0).all()  # scales lie in 4 rows of each quadrant
-    with pytest.raises(NkiError, match="NKI-E03"):
-        nkisim.run(kernel, a, b, target="trn2")
 
 
 @pytest.mark.parametrize("filled", [True, False])

@@ -458,23 +458,3 @@ def test_a_dma_transpose_writes_its_shape_exactly():
     x = array(16, 8)
     assert (through(lambda x: body(x, (8, 16)), x) == x.T).all()
     refused("NKI-S01", lambda x: body(x, (8, 16, 1)), x)
-
-
-def test_iota_and_affine_select_count_partitions_and_free_elements():
-    def body(x):
-        t, up = nl.load(x), nl.ndarray((8, 2, 3), dtype=nl.int32)
-        nisa.iota(up, [[10, 2], [1, 3]], offset=5, channel_multiplier=100)
-        keep = nl.ndarray((8, 6), dtype=nl.float32)
-        nisa.affine_select(keep, [[-1, 6]], 1, t, -7.0, cmp_op=nl.greater_equal)
-        nisa.tensor_copy(t[:, 0:6], up.reshape((8, 6)))
-        out = nl.ndarray((8, 12), dtype=nl.float32)
-        nisa.tensor_copy(out[:, 0:6], t)
-        nisa.tensor_copy(out[:, 6:12], keep)
-        return out
-
-    x = array(8, 6)
-    got = through(body, x)
-    p, i, j = np.ogrid[0:8, 0:2, 0:3]
-    assert (got[:, :6].reshape(8, 2, 3) == 5 + 100 * p + 10 * i + j).all()
-    rows, columns = np.ogrid[0:8, 0:6]
-    assert (got[:, 6:] == np.where(rows - columns >= 0, x, np.float32(-7))).all()

@@ -22,6 +22,13 @@ def data(*shape: int) -> np.ndarray:
     return RNG.random(shape, dtype=np.float32)
 
 
+def stored(tile):
+    """Return an output that holds a tile."""
+    out = nl.ndarray(tile.shape, dtype=tile.dtype, buffer=nl.shared_hbm)
+    nl.store(out, tile)
+    return out
+
+
 def test_logging_off_exists_once_nki_is_imported():
     """Course kernels silence the compiler with logging.disable(logging.OFF)."""
     assert logging.OFF > logging.CRITICAL
@@ -42,9 +49,7 @@ def test_a_grid_object_is_a_whole_subscript():
 def test_reshape_takes_its_shape_by_name():
     @nki.jit
     def kernel(x):
-        out = nl.ndarray((4, 128), dtype=x.dtype, buffer=nl.shared_hbm)
-        nl.store(out, nl.load(x.reshape(shape=(4, 128))))
-        return out
+        return stored(nl.load(x.reshape(shape=(4, 128))))
 
     x = data(512)
     np.testing.assert_array_equal(nkisim.simulate(kernel, x), x.reshape(4, 128))
@@ -53,13 +58,11 @@ def test_reshape_takes_its_shape_by_name():
 def test_loop_reduce_takes_the_destination_in():
     @nki.jit
     def kernel(x):
-        out = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.shared_hbm)
         top = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.sbuf)
         for i in nl.affine_range(4):
             tile = nl.load(x[i])
             top[...] = nl.loop_reduce(tile, op=np.max, loop_indices=[i])
-        nl.store(out, top)
-        return out
+        return stored(top)
 
     x = data(4, 128, 8) - 2  # all negative: a zero start would show
     np.testing.assert_array_equal(nkisim.simulate(kernel, x), x.max(axis=0))
@@ -121,7 +124,6 @@ def test_an_allocation_function_may_be_a_partial():
 
     @nki.jit
     def kernel(a):
-        out = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.shared_hbm)
         x = nl.ndarray((128, 128), dtype=a.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
         y = nl.ndarray((128, 128), dtype=a.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=512))
         p = nl.ndarray(
@@ -132,8 +134,7 @@ def test_an_allocation_function_may_be_a_partial():
         x[...] = nl.load(a)
         p[1] = nisa.nc_matmul(x, x)
         y[...] = nl.copy(p[1])
-        nl.store(out, y)
-        return out
+        return stored(y)
 
     a = data(128, 128)
     np.testing.assert_allclose(nkisim.simulate(kernel, a), a.T @ a, rtol=1e-5)
@@ -148,11 +149,9 @@ def test_an_index_tile_may_follow_integers():
 
     @nki.jit
     def kernel(x):
-        out = nl.ndarray((64, 32), dtype=x.dtype, buffer=nl.shared_hbm)
         i_p, i_f = nl.arange(64)[:, None], nl.arange(32)[None, :]
         rows = nisa.iota(2 * i_p, dtype=nl.int32)
-        nl.store(out, nl.load(x[1, rows, i_f]))
-        return out
+        return stored(nl.load(x[1, rows, i_f]))
 
     x = data(2, 128, 32)
     np.testing.assert_array_equal(nkisim.simulate(kernel, x), x[1, ::2])
@@ -175,9 +174,7 @@ def test_a_mask_cuts_an_indirect_load():
 def test_one_over_a_tile_is_one_instruction():
     @nki.jit
     def kernel(x):
-        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        nl.store(out, 1.0 / nl.load(x))
-        return out
+        return stored(1.0 / nl.load(x))
 
     x = data(128, 4) + 1
     run = nkisim.run(kernel, x)
@@ -190,11 +187,9 @@ def test_one_dim_marked_as_the_partition_dim():
 
     @nki.jit
     def kernel(x):
-        out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
         column = nl.ndarray((nl.par_dim(128),), dtype=x.dtype, buffer=nl.sbuf)
         column[...] = nl.load(x)
-        nl.store(out, column)
-        return out
+        return stored(column)
 
     x = data(128)
     np.testing.assert_array_equal(nkisim.simulate(kernel, x), x[:, None])
@@ -205,7 +200,6 @@ def test_numbers_of_buffers_do_not_matter_without_block_dims():
 
     @nki.jit
     def kernel(x):
-        out = nl.ndarray((128, 4, 8), dtype=x.dtype, buffer=nl.shared_hbm)
         a = nl.ndarray(
             (nl.par_dim(128), 4, 8),
             dtype=x.dtype,
@@ -219,8 +213,7 @@ def test_numbers_of_buffers_do_not_matter_without_block_dims():
         b[...] = nl.load(x)
         for i in nl.affine_range(4):
             a[:, i, :] = nl.copy(b)
-        nl.store(out, a)
-        return out
+        return stored(a)
 
     x = data(128, 8)
     run = nkisim.run(kernel, x)
@@ -233,13 +226,11 @@ def test_more_dims_than_an_access_pattern_are_split():
 
     @nki.jit
     def kernel(x):
-        out = nl.ndarray((128, 4, 4, 4), dtype=x.dtype, buffer=nl.shared_hbm)
         tile = nl.load(x)
         result = nl.ndarray((128, 4, 4, 4), dtype=x.dtype, buffer=nl.sbuf)
         p, i, j, k, a, b, c = nl.mgrid[0:128, 0:2, 0:2, 0:2, 0:2, 0:2, 0:2]
         result[p, 2 * i + a, 2 * j + b, 2 * k + c] = tile[p, i, j, k] + tile[p, i + a, j + b, k + c]
-        nl.store(out, result)
-        return out
+        return stored(result)
 
     x = data(128, 3, 3, 3)
     run = nkisim.run(kernel, x)
@@ -252,12 +243,10 @@ def test_more_dims_than_an_access_pattern_are_split():
 def test_contiguous_dims_count_once():
     @nki.jit
     def kernel(x):
-        out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
         tile = nl.load(x)
         result = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
         result.reshape((128, 2, 2, 2, 2, 2, 2))[...] = nl.exp(tile.reshape((128, *[2] * 6)))
-        nl.store(out, result)
-        return out
+        return stored(result)
 
     assert not nkisim.run(kernel, data(128, 64)).findings
 
@@ -298,9 +287,7 @@ def test_a_profile_writes_a_file_for_each_execution_it_records(tmp_path):
         profile_nth=10,
     )
     def kernel(x):
-        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        nl.store(out, nl.load(x))
-        return out
+        return stored(nl.load(x))
 
     kernel(data(128, 8))
     names = {p.name for p in tmp_path.iterdir()}
@@ -350,9 +337,7 @@ def test_instances_that_all_do_the_same_are_a_warning():
 
     @nki.jit
     def kernel(x):
-        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        nl.store(out, nl.load(x))
-        return out
+        return stored(nl.load(x))
 
     x = data(128, 8)
     run = nkisim.run(kernel[4], x)
@@ -365,13 +350,11 @@ def test_a_mask_that_holds_everywhere_cuts_nothing():
 
     @nki.jit
     def kernel(w, x):
-        out = nl.ndarray((64, 256), dtype=nl.float32, buffer=nl.shared_hbm)
         weights, tile = nl.load(w), nl.load(x)
         i_k, i_m = nl.arange(128)[:, None], nl.arange(64)[None, :]
         product = nl.zeros((64, 256), dtype=nl.float32, buffer=nl.psum)
         product += nisa.nc_matmul(weights[i_k, i_m], tile, mask=(i_m < 64))
-        nl.store(out, nl.copy(product))
-        return out
+        return stored(nl.copy(product))
 
     w, x = data(128, 64), data(128, 256)
     np.testing.assert_allclose(nkisim.simulate(kernel, w, x), w.T @ x, rtol=1e-5)
@@ -432,15 +415,13 @@ def test_a_copy_may_start_where_data_says():
 def test_a_copy_may_end_where_data_says():
     @nki.jit
     def kernel(x, offsets):
-        out = nl.ndarray((128, 16), dtype=x.dtype, buffer=nl.shared_hbm)
         tile, at, result = nl.load(x), nl.load(offsets), nl.zeros((128, 16), x.dtype)
         i_p, i_f = nl.arange(128)[:, None], nl.arange(4)[None, :]
         for k in nl.affine_range(2):
             nisa.tensor_copy_dynamic_dst(
                 dst=result[i_p, at[0, k] + i_f], src=tile[i_p, 4 * k + i_f]
             )
-        nl.store(out, result)
-        return out
+        return stored(result)
 
     x, expected = data(128, 8), np.zeros((128, 16), np.float32)
     expected[:, 9:13], expected[:, 2:6] = x[:, :4], x[:, 4:]
@@ -468,38 +449,32 @@ def reduction(loop, over_blocks=False):
 
     @nki.jit
     def kernel(x):
-        out = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.shared_hbm)
         top = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.sbuf)
         for k in nl.affine_range(2 if over_blocks else 1):
             at = slice(4 * k, 4 * k + 4) if over_blocks else slice(0, 8)
             for i in loop():
                 tile = nl.load(x[i, :, at])
                 top[:, at] = nl.loop_reduce(tile, op=np.max, loop_indices=[i])
-        nl.store(out, top)
-        return out
+        return stored(top)
 
     return kernel
 
 
 @nki.jit
 def reduction_into_zeros(x):
-    out = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.shared_hbm)
     top = nl.zeros((128, 8), dtype=x.dtype, buffer=nl.sbuf)
     for i in nl.affine_range(12):
         top[...] = nl.loop_reduce(nl.load(x[i]), op=np.max, loop_indices=[i])
-    nl.store(out, top)
-    return out
+    return stored(top)
 
 
 @nki.jit
 def reduction_into_free_zeros(x):
     """Zeros in PSUM cost nothing until someone reads them."""
-    out = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.shared_hbm)
     top = nl.zeros((128, 8), dtype=nl.float32, buffer=nl.psum)
     for i in nl.affine_range(12):
         top[...] = nl.loop_reduce(nl.load(x[i]), op=np.max, loop_indices=[i])
-    nl.store(out, nl.copy(top))
-    return out
+    return stored(nl.copy(top))
 
 
 @pytest.mark.parametrize(
