@@ -33,7 +33,7 @@ STRUCTURE = {
         "<< 32": "two numbers in one",
         ">> 32": "the same",
     },
-    "vectorize.py": {"len(mine) < 2": "a loop has two", "range(2, min(": "two or more"},
+    "vectorize.py": {"len(trips) < 2": "a loop has two", "range(2, min(": "two or more"},
     "compiler.py": {
         "(HBM, SBUF): 2": "a code: 1 is a load, 2 a store",
         "plain == 2": "the same code",

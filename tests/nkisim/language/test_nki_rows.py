@@ -161,6 +161,16 @@ def test_dma_compute_adds_rows_that_an_index_chooses():
     np.testing.assert_allclose(kernel(a, rows, table), want, rtol=1e-6)
 
 
+def test_random_bits_fill_the_dtype_and_repeat():
+    def body(d, seed):
+        nisa.set_rng_seed(seed)
+        nisa.rng(d)
+
+    seed = np.array([[7]], np.uint32)
+    one, two = (run(body, seed, shape=(128, 64), dtype=nl.uint16) for _ in range(2))
+    assert (one == two).all() and 20000 < one.mean() < 45000
+
+
 # -- microscaling -----------------------------------------------------------------------------
 
 
