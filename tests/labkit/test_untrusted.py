@@ -206,6 +206,8 @@ def test_nothing_is_computed_before_the_kernel_has_returned(monkeypatch):
         ("(x.shape, dtype=x.dtype, buffer=nl.sbuf)", "((256, 64), dtype=x.dtype, buffer=nl.sbuf)"),
         ("nisa.tensor_scalar", "nisa.tensor_scaler"),
         ("    return out", "    1 / 0"),
+        ("    return out", "    {}['scale']"),
+        ("    return out", "    {}[(1, 'scale')]"),
         ("    return out", "    assert x.shape[0] == 3, 'three'\n    return out"),
         ("    return out", "    t = nl.ndarray((64, 4), dtype=x.dtype, buffer=nl.sbuf)\n"
          "    nisa.dma_copy(dst=out[0:64, 0:4], src=t)\n    nisa.nc_matmul(tile)"),

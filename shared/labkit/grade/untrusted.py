@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import builtins
+import contextlib
 import linecache
 import subprocess
 import sys
@@ -220,8 +221,12 @@ def _raised(session: Session, error: StudentError) -> Exception:
     kind = getattr(builtins, error.kind, None)
     if not (isinstance(kind, type) and issubclass(kind, Exception)):
         return _at(session, error, RuntimeError(f"{error.kind}: {error.text}"))
+    text: Any = error.text
+    if issubclass(kind, KeyError) and len(text) < 200:  # it shows its key as it is written
+        with contextlib.suppress(ValueError, SyntaxError):
+            text = ast.literal_eval(text)
     try:
-        return _at(session, error, kind(error.text))
+        return _at(session, error, kind(text))
     except TypeError:  # UnicodeError and its like take more than a text
         return _at(session, error, RuntimeError(f"{error.kind}: {error.text}"))
 
