@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 OWNER = "TRAINIUM_LABS_TESTS_OF"  # in the environment of what tests start: pytest's process
-PATIENCE_S = 1800  # for a test with --full: some try hundreds of faults
+PATIENCE_S = 1800  # for a test with --full at least: some try hundreds of faults
 MANY, LONG = "one of many like it: --full runs all", "takes long: --full runs it"
 
 
@@ -63,6 +63,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
         items[:] = [item for item in items if id(item) in kept]
     if config.getoption("--full"):
+        for item in items:  # a mark is for a lane beside which nothing runs
+            marker = item.get_closest_marker("timeout")
+            if marker is not None and marker.args[0] < PATIENCE_S:
+                item.add_marker(pytest.mark.timeout(PATIENCE_S), append=False)
         return
     for family in families.values():
         marker = family[0].get_closest_marker("sample")

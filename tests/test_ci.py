@@ -111,6 +111,19 @@ def test_a_lane_runs_its_tests(tmp_path, words, passed, skipped, deselected):
     assert found == (passed, skipped, deselected)
 
 
+LIMITED = """
+import pytest
+@pytest.mark.timeout(900)
+def test_it(request): print(request.node.get_closest_marker("timeout").args)
+"""
+
+
+@pytest.mark.parametrize("words, limit", [((), "(900,)"), (("--full",), "(1800,)")])
+def test_the_full_lane_has_no_smaller_limit_for_a_test_than_its_own(tmp_path, words, limit):
+    (tmp_path / "test_it.py").write_text(LIMITED, "utf-8")
+    assert limit in pytest_in(tmp_path, "-s", *words).stdout
+
+
 def test_a_checkout_in_a_folder_named_full_runs_its_tests(tmp_path):
     """Names of folders are keywords of the tests in them, and all were skipped."""
     home = tmp_path / "full"
