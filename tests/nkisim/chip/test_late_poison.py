@@ -190,23 +190,6 @@ def test_a_transposing_copy_moves_every_bit(dtype, rows, columns, apart, turned)
     assert (np.ascontiguousarray(out).view(bits) == source[:, :rows].T.copy().view(bits)).all()
 
 
-def test_a_tile_is_transposed():
-    @nki.jit
-    def kernel(x):
-        out = nl.ndarray((128, 512), np.float32, buffer=nl.shared_hbm)
-        tile = nl.load(x)
-        for i in range(4):
-            nl.store(
-                out[:, i * 128 : (i + 1) * 128],
-                nl.copy(nisa.nc_transpose(tile[:, i * 128 : (i + 1) * 128])),
-            )
-        return out
-
-    x = np.random.default_rng(0).standard_normal((128, 512)).astype(np.float32)
-    want = np.hstack([x[:, i * 128 : (i + 1) * 128].T for i in range(4)])
-    assert (nkisim.simulate(kernel, x) == want).all()
-
-
 # -- after a launch --------------------------------------------------------------------------------
 
 

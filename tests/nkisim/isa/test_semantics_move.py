@@ -31,12 +31,6 @@ class TestStreamShuffle:
             expected = dst[p] if wanted == 255 else src[p // 32 * 32 + wanted]
             np.testing.assert_array_equal(got[p], expected)
 
-    def test_in_place_rotation(self):
-        tile = tagged(32, 2)
-        before = tile.copy()
-        tile[:] = semantics.stream_shuffle(tile, tile, [(i - 1) % 32 for i in range(32)])
-        np.testing.assert_array_equal(tile, np.roll(before, 1, axis=0))
-
     def test_broadcast_of_one_partition(self):
         got = semantics.stream_shuffle(tagged(1, 4), np.zeros((32, 2, 2), np.float32), [0] * 32)
         assert got.shape == (32, 2, 2) and (got.reshape(32, 4) == [0, 1, 2, 3]).all()
@@ -110,18 +104,8 @@ class TestLocalGather:
                 offset = int(flat_index[p // 16 * 16 + k % 16, k // 16])
                 np.testing.assert_array_equal(got[p, k], src[p].reshape(-1)[offset : offset + n])
 
-    def test_each_core_has_its_own_indices(self):
-        index = np.zeros((32, 1), np.uint16)
-        index[16:] = 2
-        got = semantics.local_gather(np.tile(np.float32([5, 6, 7]), (32, 1)), index)
-        assert (got[:16] == 5).all() and (got[16:] == 7).all()
-
 
 class TestSequenceBounds:
-    def test_hand_checked(self):
-        got = semantics.sequence_bounds(np.array([[4, 4, 0, 0, 7, 1, 1, 1]], np.int32))
-        assert got.tolist() == [[[0, 0, 8, 8, 4, 5, 5, 5], [2, 2, -1, -1, 5, 8, 8, 8]]]
-
     @given(st.lists(st.integers(0, 2), min_size=1, max_size=12), st.booleans())
     def test_like_a_loop(self, ids, as_float):
         n = len(ids)

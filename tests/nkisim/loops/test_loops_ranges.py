@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-from pathlib import Path
 
 import nki
 import nki.isa as nisa
@@ -14,9 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nkisim
-from labkit import make_inputs
-from labkit.load import load_lab, load_module
-from looping import P, count, data, same
+from looping import P, count, data, record, same
 
 
 @pytest.fixture
@@ -96,6 +93,29 @@ def tiles_of_its_own(acc, left, right, a, b):
         nisa.dma_copy(dst=x, src=a[k * P : (k + 1) * P, 0:P])
         nisa.dma_copy(dst=y, src=b[k * P : (k + 1) * P, 0:64])
         nisa.nc_matmul(dst=acc, stationary=x, moving=y)
+
+
+@nki.jit
+def steps(a):
+    """Add 1 four times to each tile; what one step makes, the next one reads."""
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    for i in range(a.shape[0]):
+        y = nl.ndarray(a.shape[1:], dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=y, src=a[i])
+        for _ in range(4):
+            z = nl.ndarray(a.shape[1:], dtype=a.dtype, buffer=nl.sbuf)
+            nisa.tensor_scalar(dst=z, data=y, op0=nl.add, operand0=1.0)
+            y = nl.ndarray(a.shape[1:], dtype=a.dtype, buffer=nl.sbuf)
+            nisa.tensor_copy(dst=y, src=z)
+        nisa.dma_copy(dst=out[i], src=y)
+    return out
+
+
+def test_a_variable_that_is_bound_before_an_inner_loop_and_in_it_is_followed():
+    a = data(3, P, 8)
+    whole, timing_only = (record(steps, a, every_iteration=False, compute=c) for c in (True, False))
+    assert same(steps, a) == timing_only
+    assert all(whole[k] == timing_only[k] for k in ("rows", "storages"))
 
 
 FIT = [tiles_of_its_own, first_overwrites, by_itself, of_two_loops, of_parts, loads_inside]
@@ -274,24 +294,3 @@ def test_the_module_of_a_kernel_is_as_it_was():
     with pytest.raises(nkisim.NkiError):
         nkisim.run(around, data(4 * P, P), data(4 * P, 64), body=past_the_end)
     assert "range" not in globals()
-
-
-# -- the labs ------------------------------------------------------------------------------------
-
-ROOT = Path(__file__).resolve().parents[3]
-LABS = [load_lab(ROOT / "labs" / name) for name in ("ffnn", "conv2d")]
-
-
-@pytest.mark.sample(10)
-@pytest.mark.parametrize(
-    "lab, case",
-    [
-        pytest.param(lab, case, id=case.name)
-        for lab in LABS
-        for case in lab.cases
-        if "quick" in case.fleets and case.kernel and np.prod(case.inputs[0].shape) < 5e5
-    ],
-)
-def test_the_labs_kernels_give_the_same_bytes_and_the_same_record(lab, case):
-    kernels = load_module(lab.folder / "kernels_nki.py", f"nests_nki_{lab.name}")
-    same(getattr(kernels, case.kernel), *make_inputs(case, 0), **case.kwargs, **case.kernel_kwargs)

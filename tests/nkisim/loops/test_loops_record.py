@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 import pytest
 
 import model_kernels as kernels
-from labkit.inputs import make_inputs
-from labkit.load import load_lab, load_module
 from looping import N, count, double, kernel_of, record, same_record, wide
 from model_kernels import ones
 from nkisim import NkiError
-
-LABS = Path(__file__).resolve().parents[3] / "labs"
 
 
 @nki.jit
@@ -119,16 +114,3 @@ def test_kernels_with_the_structures_of_the_model():
     same_record(kernels.add(100), ones(128 * 2000), ones(128 * 2000))
     same_record(kernels.add_in_place_of(2, 10), ones(128 * 200), ones(128 * 200))
     same_record(kernels.transpose, ones(1024, 256))
-
-
-@pytest.mark.parametrize("lab", ["vecadd", "ffnn", "conv2d"])
-def test_the_labs(lab, monkeypatch):
-    spec = load_lab(LABS / lab)
-    module = load_module(LABS / lab / "kernels.py")
-    for name in sorted({c.kernel for c in spec.cases}):
-        case = next(c for c in spec.cases if c.kernel == name)
-        for constant, value in case.constants.items():
-            monkeypatch.setattr(module, constant, value)
-        same_record(
-            getattr(module, name), *make_inputs(case, 0), **case.kwargs, **case.kernel_kwargs
-        )

@@ -121,49 +121,35 @@ def square(like):
     return nl.ndarray((EDGE, EDGE), dtype=like.dtype, buffer=nl.shared_hbm)
 
 
-ROW_BY_ROW, COLUMN_BY_COLUMN = [[EDGE, EDGE], [1, EDGE]], [[1, EDGE], [EDGE, EDGE]]
+def whole(h):
+    return h
 
 
-@nki.jit
-def copied(x):
-    out = square(x)
-    nisa.dma_copy(dst=out, src=x)
-    return out
+def flipped(h):
+    return h.permute((1, 0))
 
 
-@nki.jit
-def copied_by_two_offsets(x):
-    out = square(x)
-    nisa.dma_copy(dst=moved_by(out, ROW_BY_ROW), src=moved_by(x, ROW_BY_ROW))
-    return out
+def by_rows(h):
+    return moved_by(h, [[EDGE, EDGE], [1, EDGE]])
 
 
-@nki.jit
-def turned(x):
-    out = square(x)
-    nisa.dma_copy(dst=out, src=x.permute((1, 0)))
-    return out
+def by_columns(h):
+    return moved_by(h, [[1, EDGE], [EDGE, EDGE]])
 
 
-@nki.jit
-def turned_by_two_offsets(x):
-    out = square(x)
-    nisa.dma_copy(dst=moved_by(out, ROW_BY_ROW), src=moved_by(x, COLUMN_BY_COLUMN))
-    return out
+def between(src, dst):
+    """Return a kernel that copies a square, with such views of the input and of the output."""
+
+    @nki.jit
+    def kernel(x):
+        out = square(x)
+        nisa.dma_copy(dst=dst(out), src=src(x))
+        return out
+
+    return kernel
 
 
-@nki.jit
-def turned_into_an_offset(x):
-    out = square(x)
-    nisa.dma_copy(dst=moved_by(out, ROW_BY_ROW), src=x.permute((1, 0)))
-    return out
-
-
-@nki.jit
-def turned_from_an_offset(x):
-    out = square(x)
-    nisa.dma_copy(dst=out.permute((1, 0)), src=moved_by(x, ROW_BY_ROW))
-    return out
+COPIED, TURNED = between(whole, whole), between(flipped, whole)
 
 
 @nki.jit
@@ -201,12 +187,12 @@ def constant_rows_beta1(x):
 @pytest.mark.parametrize(
     ("kernel", "plain", "right"),
     [
-        (copied_by_two_offsets, copied, SQUARE),
-        (copied_rows_beta1, copied, SQUARE),
-        (turned_by_two_offsets, turned, SQUARE.T),
-        (turned_into_an_offset, turned, SQUARE.T),
-        (turned_from_an_offset, turned, SQUARE.T),
-        (turned_in_a_sum, turned, SQUARE.T),
+        (between(by_rows, by_rows), COPIED, SQUARE),
+        (copied_rows_beta1, COPIED, SQUARE),
+        (between(by_columns, by_rows), TURNED, SQUARE.T),
+        (between(flipped, by_rows), TURNED, SQUARE.T),
+        (between(by_rows, flipped), TURNED, SQUARE.T),
+        (turned_in_a_sum, TURNED, SQUARE.T),
     ],
 )
 def test_an_index_or_a_sum_makes_no_copy_cheaper(kernel, plain, right, target):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -85,9 +88,6 @@ def test_an_engine_runs_one_instruction_at_a_time(case, target):
 
 def test_a_sum_is_drained_after_all_its_parts():
     """The first product waits for a long load and the compiler takes the others first."""
-    import neuronxcc.nki as nki
-    import neuronxcc.nki.isa as nisa
-    import neuronxcc.nki.language as nl
 
     @nki.jit
     def late_first(a, b, c):
@@ -219,8 +219,6 @@ def test_static_descriptors_are_cheaper_than_generated_ones():
 @pytest.mark.parametrize("cut", [1, 2])
 def test_slices_of_one_tile_that_interleave_do_not_wait_for_each_other(cut):
     """Columns 0, 2, 4 ... and 1, 3, 5 ... (or halves) of a tile are written at the same time."""
-    import neuronxcc.nki as nki
-    import neuronxcc.nki.language as nl
 
     @nki.jit
     def halves(a, b):
@@ -239,9 +237,6 @@ def test_slices_of_one_tile_that_interleave_do_not_wait_for_each_other(cut):
 
 
 def test_a_row_that_meets_a_tile_is_read_out_of_psum():
-    import neuronxcc.nki as nki
-    import neuronxcc.nki.language as nl
-
     @nki.jit
     def scale(a, row):
         out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
@@ -255,10 +250,6 @@ def test_a_row_that_meets_a_tile_is_read_out_of_psum():
 
 
 def test_a_transpose_of_several_blocks_on_the_vector_engine_is_told():
-    import neuronxcc.nki as nki
-    import neuronxcc.nki.isa as nisa
-    import neuronxcc.nki.language as nl
-
     @nki.jit
     def flip(a):
         out = nl.ndarray((64, 128), dtype=a.dtype, buffer=nl.shared_hbm)
@@ -295,8 +286,6 @@ def test_generated_descriptors_do_not_exist_on_trn1():
 
 
 def test_a_benchmark_is_the_prediction_and_says_so(tmp_path, capsys):
-    import neuronxcc.nki as nki
-
     x = ones(25_600)
     bench = nki.benchmark(
         kernels.add(200),
