@@ -190,6 +190,8 @@ class _Worker:
         except (EOFError, OSError):
             self.process.join(1)
             answer = Lost("died", f"the process that ran it {ended(self.process.exitcode)}")
+            self.process.kill()  # it may have closed its pipe, and go on
+            self.process.join()
         self.task = None
         return answer
 
@@ -221,7 +223,7 @@ def ended(code: int | None) -> str:
         return f"was killed ({name}{memory if name == 'SIGKILL' else ''})"
     if code is not None and code >= 0xC0000000:
         return f"ended with 0x{code:X}" + (f" ({NTSTATUS[code]})" if code in NTSTATUS else "")
-    return f"ended with exit code {code}"
+    return "closed its pipe" if code is None else f"ended with exit code {code}"
 
 
 def _end_with_parent() -> None:

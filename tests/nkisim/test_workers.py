@@ -60,6 +60,18 @@ def test_what_a_stranger_sends_is_read_as_json_and_never_unpickled(sent):
         assert one.ask("good") == {"task": "good"}
 
 
+def test_a_task_that_closes_its_pipe_costs_only_itself():
+    def answer(task):
+        if task == "closes":
+            _pipe().close()
+            time.sleep(60)
+        return task
+
+    with Workers(lambda: answer, jobs=1, seconds=60) as one:
+        lost, *rest = one.map(["closes", "well", "well"])
+        assert (lost.text, rest) == ("the process that ran it closed its pipe", ["well", "well"])
+
+
 def test_processes_have_their_variables_and_their_parent_keeps_its_own(monkeypatch):
     monkeypatch.setenv("NKI_BANNER", "1")
     with Workers(lambda: os.environ.get, jobs=1, environment={"NKI_BANNER": "0"}) as one:

@@ -83,13 +83,14 @@ def grade_one(task: Task) -> dict[str, Any]:
 
     A judge that is killed says nothing about the submission: it is judged again.
     """
+    why = ""
     for _ in range(3):
         try:
             return _judge(task)
-        except Killed:
-            continue
+        except Killed as error:
+            why = str(error)
     raise Killed(
-        f"the judge of {task['student']} was killed three times; is there enough memory "
+        f"the judge of {task['student']} was lost three times ({why}); is there enough memory "
         "for --jobs at a time?"
     )
 
