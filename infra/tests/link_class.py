@@ -47,6 +47,7 @@ class Class:
     def __init__(self, folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> None:
         self.folder, self.cloud, self.classroom = folder, cloud, classroom
         assert classroom("provision", folder.file)["exit_code"] == 0
+        self.provisioned = cloud.post("now")["now"]
         cloud.post("advance", seconds=120)
         name = f"trainium-labs_{folder.data['name']}_my"
         self.server = FunctionServer(cloud, folder.path, REGION, name)

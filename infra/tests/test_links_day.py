@@ -87,8 +87,7 @@ def test_the_cap_stops_one_machine_and_the_staff_can_raise_it(
             assert facts["used_usd"] <= facts["cap_usd"], student
         events = [e for e in cloud.post("events") if e["kind"] == "schedule"]
         assert any("invoked" in e["did"] for e in events if e["name"] == "caps")
-        early = "is not known yet"  # the very first run comes before IAM has told everybody
-        assert not [e for e in events if "refused" in e["did"] and early not in e["did"]]
+        assert not cloud.refused(since=made.provisioned)
 
 
 def test_what_a_former_machine_cost_counts_against_the_cap(

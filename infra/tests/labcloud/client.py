@@ -72,6 +72,15 @@ class LabCloud:
         path = f"{TESTS / 'virtual_time'}{os.pathsep}{TESTS.parent}"
         return {**self.environ, "LABCLOUD_CLOCK": self.url, "PYTHONPATH": path}
 
+    def refused(self, since: str) -> list[dict[str, Any]]:
+        """Return the runs of schedules that a role was too weak for, from a moment on.
+
+        Ask from the end of `provision` on: a schedule's very first run comes before IAM has told
+        everybody of its role, or of the role's policy, and provision waits until the guards act.
+        """
+        fired = [e for e in self.post("events") if e["kind"] == "schedule" and e["t"] >= since]
+        return [e for e in fired if e["did"].startswith("refused")]
+
     def post(self, what: str, **body: Any) -> Any:
         """Send one control request."""
         request = urllib.request.Request(
