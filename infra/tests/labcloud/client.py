@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import subprocess
 import sys
-import urllib.request
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ class LabCloud:
                 "the fake cloud did not start; run `python -m labcloud` in infra/tests to see why"
             )
         self.url = f"http://127.0.0.1:{int(line)}"
+        self._opened = threading.local()
 
     def __enter__(self) -> LabCloud:
         return self
@@ -82,14 +84,13 @@ class LabCloud:
         return [e for e in fired if e["did"].startswith("refused")]
 
     def post(self, what: str, **body: Any) -> Any:
-        """Send one control request."""
-        request = urllib.request.Request(
-            f"{self.url}/lab/{what}",
-            json.dumps(body).encode(),
-            {"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=300) as answer:
-            reply = json.load(answer)
+        """Send one control request, by a connection that stays open for this thread."""
+        connection = getattr(self._opened, "connection", None)
+        if connection is None:
+            address = self.url.removeprefix("http://")
+            connection = self._opened.connection = http.client.HTTPConnection(address, timeout=300)
+        connection.request("POST", f"/lab/{what}", json.dumps(body).encode())
+        reply = json.load(connection.getresponse())
         if isinstance(reply, dict) and "lab_error" in reply:
             raise RuntimeError(reply["lab_error"])
         return reply

@@ -333,13 +333,43 @@ def control(what: str, j: dict[str, Any]) -> Any:
 
 
 class Quiet(WSGIRequestHandler):
-    """Keep connections open, and say nothing."""
+    """Keep connections open, and say nothing.
+
+    Werkzeug's own `run_wsgi` closes each, since it cannot know whether an application has read its
+    request. This one has.
+    """
 
     protocol_version = "HTTP/1.1"
     # head and body of an answer in one packet: the second of two would wait 40 ms for the
     # acknowledgement of the first
     wbufsize = 1 << 16
     disable_nagle_algorithm = True
+
+    def handle_expect_100(self) -> bool:
+        """Tell a client that waits for it to send its body."""
+        self.send_response_only(100)
+        self.end_headers()
+        self.wfile.flush()
+        return True
+
+    def run_wsgi(self) -> None:
+        """Answer one request."""
+        head: list[Any] = []
+        chunks = self.server.app(self.make_environ(), lambda *words: head.extend(words[:2]))
+        body = b"".join(chunks)
+        code, _, reason = head[0].partition(" ")
+        self.send_response(int(code), reason)
+        for name, value in head[1]:
+            if name.lower() != "content-length":
+                self.send_header(name, value)
+        if self.command == "HEAD":
+            body, length = b"", dict((n.lower(), v) for n, v in head[1]).get("content-length", "0")
+        else:
+            length = str(len(body))
+        self.send_header("Content-Length", length)
+        self.end_headers()
+        self.wfile.write(body)
+        self.wfile.flush()
 
     def log(self, *_: Any) -> None:
         """Drop the access log."""
