@@ -168,6 +168,7 @@ def test_custodian_takes_the_time_zone(folder: ClassFolder, zone: str) -> None:
     assert custodian(folder, "validate").returncode == 0
 
 
+@pytest.mark.full
 @needs("custodian")
 def test_custodian_stops_what_is_unarmed_and_removes_what_is_left(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
@@ -215,6 +216,7 @@ def test_custodian_stops_what_is_unarmed_and_removes_what_is_left(
     assert not left
 
 
+@pytest.mark.full
 @needs("custodian")
 def test_custodian_names_a_machine_of_no_class_and_leaves_it(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom

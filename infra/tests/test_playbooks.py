@@ -223,6 +223,7 @@ def test_a_playbook_that_cannot_list_the_machines_does_not_end_green(
     assert code and "could not be listed" in output, output
 
 
+@pytest.mark.full
 def test_a_second_look_with_amazon_aws_finds_what_the_library_would_miss(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom, tmp_path: Path
 ) -> None:

@@ -80,6 +80,7 @@ def test_parliament_finds_an_action_that_does_not_exist(tmp_path: Path) -> None:
     assert "Unknown action ec2:StopInstance" in output("parliament", "--directory", str(tmp_path))
 
 
+@pytest.mark.full
 @needs("cloudsplaining")
 def test_cloudsplaining(documents: dict[str, Path]) -> None:
     """Ways to more rights, to data, and to changes without limit."""
