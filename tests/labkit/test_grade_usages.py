@@ -10,7 +10,7 @@ import pytest
 
 import nkisim
 from grading import ROOT
-from labkit.evaluate import NOT_RUN, References, evaluate, judge
+from labkit.evaluate import FAILED, NOT_RUN, References, evaluate, judge
 from labkit.grade.facade import Facade
 from labkit.grade.judge import Bench
 from labkit.grade.plan import load_plan
@@ -273,6 +273,22 @@ class Kernels:
 matrix_transpose = nki.jit(Kernels().turned)
 """,
 }
+DOES_NOT_FIT = {
+    "an argument more": "\n@nki.jit\ndef matrix_transpose(matrix, n):\n    return turned(matrix)\n",
+    "an argument less": "\n@nki.jit\ndef matrix_transpose():\n    return turned(None)\n",
+    "what a decorator hides": """
+def shown(f):
+    @functools.wraps(f)
+    def call(*args, **kw):
+        return f(*args, **kw)
+    return call
+
+@nki.jit
+@shown
+def matrix_transpose(matrix, rows):
+    return turned(matrix)
+""",
+}
 OBJECT = "\nclass Turned:\n    def __call__(self, x):\n        return turned(x)\n\n"
 
 
@@ -283,6 +299,15 @@ def test_what_may_be_launched(tmp_path: Path, file: str, what: str) -> None:
     path.write_text(HEADS[file] + LAUNCHED[what])
     said = both(path)
     assert said[0] == said[1] == "passed"
+
+
+@pytest.mark.parametrize("file", HEADS)
+@pytest.mark.parametrize("what", DOES_NOT_FIT)
+def test_a_kernel_with_other_parameters_is_not_called(tmp_path: Path, file: str, what: str) -> None:
+    path = tmp_path / f"{file}.py"
+    path.write_text(HEADS[file] + DOES_NOT_FIT[what])
+    said = both(path)
+    assert said[0] == said[1] == FAILED
 
 
 @pytest.mark.parametrize("file", HEADS)

@@ -213,6 +213,10 @@ def test_nothing_is_computed_before_the_kernel_has_returned(monkeypatch):
          "    nisa.dma_copy(dst=out[0:64, 0:4], src=t)\n    nisa.nc_matmul(tile)"),
         ("dst=tile, src=x)", "dst=tile, src=x[0:128, 0:65])"),
         ("SCALE)", "x)"),
+        ("def double(x)", "def double(x, rows)"),
+        ("def double(x)", "def double()"),
+        ("def double(x)", "def double(*, x)"),
+        ("def double(x)", "def double(x, /, *more, scale, other=2, **rest)"),
     ],
 )  # fmt: skip
 def test_an_error_is_that_of_a_run_without_a_sandbox(old, new):

@@ -6,8 +6,10 @@ kernel's process has said that it is done, so that no answer and no clock tells 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ class Recording:
     """What a kernel asks for in one launch, in each instance of its grid.
 
     `job`: what its process is told to run it. `answer`: what that says of the kernel. `named`: its
-    name and parameters, as `function_of` takes them. `anew`: gives the session of a process that
+    name and arguments, as `function_of` takes them. `anew`: gives the session of a process that
     has run nothing; a kernel that needs values is run again in that, as it may have kept something
     of its first run.
     """
@@ -39,9 +41,9 @@ class Recording:
         self.programs: list[Program] = []  # of each instance
         self.wrong: Exception | None = None  # what has ended the last one of them
         self.played, self.asks_id = 0, False
-        name, inputs, keywords, *names = named
+        name, inputs, keywords = named
         self.recorder, self.player = (
-            configured(session, function_of(name, inputs, keywords, run, *names), answer)
+            configured(session, function_of(name, inputs, keywords, run), answer)
             for run in (self._record, self._play)
         )
         self.grid: tuple[int, ...] = ()
@@ -86,11 +88,15 @@ class Recording:
 
 
 def configured(session: Session, kernel: Any, answer: Any) -> Any:
-    """Return a function as a kernel with the options, grid, schedule and mutable parameters that a
-    student's process says its kernel has."""
-    known = isinstance(answer, list) and len(answer) == 4 and isinstance(answer[0], list)
-    options, grid, schedule, mutable = answer if known else ([], None, None, None)
-    names = kernel.__code__.co_varnames[: kernel.__code__.co_argcount]
+    """Return a function as a kernel with the options, grid, schedule, mutable parameters and
+    signature that a student's process says its kernel has."""
+    known = isinstance(answer, list) and len(answer) == 5 and isinstance(answer[0], list)
+    options, grid, schedule, mutable, defined = answer if known else ([], None, None, None, None)
+    with contextlib.suppress(LookupError, TypeError, ValueError):  # it can say anything
+        where, parameters = defined
+        kernel.__signature__ = _signature(parameters)
+        kernel.__code__ = session.standing_at(where, kernel.__code__)
+    names = list(inspect.signature(kernel).parameters)
     for place, name in enumerate(names) if isinstance(mutable, list) else ():
         if place in mutable or name in mutable:
             kernel.__annotations__[name] = "mutable_tensor"
@@ -103,23 +109,33 @@ def configured(session: Session, kernel: Any, answer: Any) -> Any:
     return launched
 
 
-def function_of(
-    name: str,
-    inputs: int,
-    keywords: list[str],
-    run: Callable[..., Any],
-    names: Sequence[str] = (),
-) -> Any:
-    """Return a function with named parameters, as a kernel has, that calls run(args, kwargs).
+_KINDS = (
+    *(inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD),
+    *(inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.KEYWORD_ONLY),
+    inspect.Parameter.VAR_KEYWORD,
+)
 
-    Names are those of the lab's cases, no word of it is the student's; or `names`: identifiers.
+
+def _signature(parameters: Any) -> inspect.Signature:
+    """Return the signature of which a process has said (name, kind, [default] or []) a parameter;
+    raise LookupError, TypeError or ValueError if that is none."""
+    return inspect.Signature(
+        [
+            inspect.Parameter(name, _KINDS[kind], default=(*default, inspect.Parameter.empty)[0])
+            for name, kind, default in parameters
+        ]
+    )
+
+
+def function_of(name: str, inputs: int, keywords: list[str], run: Callable[..., Any]) -> Any:
+    """Return a function of so many inputs and these keywords that calls run(args, kwargs).
+
+    Names are those of the lab's cases, no word of it is the student's.
     """
-    if len(names) < inputs or {"run", "dict", *keywords} & {*names[:inputs]}:
-        names = [f"input{i}" for i in range(inputs)]
-    first = "".join(f"{name}, " for name in names[:inputs])
+    first = "".join(f"input{i}, " for i in range(inputs))
     named = ", ".join(f"{k}={k}" for k in keywords)
     scope: dict[str, Any] = {"run": run}
     parameters = f"{first}{', '.join(keywords)}"
-    exec(f"def kernel({parameters}):\n    return run(({first}), dict({named}))\n", scope)
+    exec(f"def kernel({parameters}): return run(({first}), dict({named}))\n", scope)
     scope["kernel"].__name__ = scope["kernel"].__qualname__ = name
     return scope["kernel"]

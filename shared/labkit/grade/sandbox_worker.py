@@ -601,7 +601,8 @@ def describe(error):
 
 
 def kernel_of(module, name, constants=()):
-    """Return the function of a kernel, and its options, grid, schedule and mutable parameters."""
+    """Return the function of a kernel, and its options, grid, schedule, mutable parameters and
+    signature."""
     found = getattr(module, name, None)
     if not callable(found):
         there = [k for k, v in vars(module).items() if callable(v) and not k.startswith("_")]
@@ -616,7 +617,33 @@ def kernel_of(module, name, constants=()):
         raise TypeError(f"{module.__name__}.py has an object as {name}; a kernel is a function")
     options = list(getattr(found, "nki_options", ()))
     grid, schedule = getattr(found, "grid", None), getattr(found, "schedule", None)
-    return func, [options, grid, schedule, written_to(func)]
+    return func, [options, grid, schedule, written_to(func), signature(func)]
+
+
+def signature(func):
+    """Return where a function is, as place() does, and (name, kind, [default] or []) of each
+    parameter, as inspect.signature has them: kinds are its numbers. None for other callables."""
+    func = getattr(func, "__wrapped__", func)
+    code = getattr(func, "__code__", None)
+    if code is None or not code.co_filename.startswith(State.folder):
+        return None
+    positional, keyword_only = code.co_argcount, code.co_kwonlyargcount
+    names = list(code.co_varnames)
+    given = dict(func.__kwdefaults__ or {})
+    values = func.__defaults__ or ()
+    given.update(zip(names[positional - len(values) : positional], values))
+    kinds = [int(at >= code.co_posonlyargcount) for at in range(positional)]
+    found = list(zip(names, kinds))
+    rest = names[positional + keyword_only :]
+    found += [(rest.pop(0), 2)] if code.co_flags & 4 else []
+    found += [(name, 3) for name in names[positional : positional + keyword_only]]
+    found += [(rest.pop(0), 4)] if code.co_flags & 8 else []
+    plain = (int, float, str, type(None))
+    shown = {n: [v if isinstance(v, plain) else "..."] for n, v in given.items()}
+    if hasattr(func, "__self__"):  # a method has its first argument already
+        del found[0]
+    where = [code.co_filename[len(State.folder) :], code.co_firstlineno, code.co_name]
+    return [where, [[n, kind, shown.get(n, [])] for n, kind in found]]
 
 
 def written_to(func):

@@ -103,7 +103,7 @@ class _Candidate:
         job = ["run", name, dict(request.get("set", {}))]
         named = (
             name if name.isidentifier() else "kernel", len(request.get("args", ())),
-            list(request.get("kwargs", {})), _parameters(self.text, name),
+            list(request.get("kwargs", {})),
         )  # fmt: skip
         return Recording(session, job, answer, named, self.in_another_process)
 
@@ -206,14 +206,6 @@ def _dialect(text: str, file: str) -> str:
         if any(n.split(".")[0] == "neuronxcc" for n in names):
             return "beta1"
     return "nki"
-
-
-def _parameters(text: str, kernel: str) -> list[str]:
-    """Return the names of a kernel's parameters in a file; reports call tensors by them."""
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.FunctionDef) and node.name == kernel:
-            return [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
-    return []
 
 
 def _raised(session: Session, error: StudentError) -> Exception:
