@@ -119,6 +119,8 @@ _KINDS = (
 def _signature(parameters: Any) -> inspect.Signature:
     """Return the signature of which a process has said (name, kind, [default] or []) a parameter;
     raise LookupError, TypeError or ValueError if that is none."""
+    if any(len(name) > 80 for name, _, _ in parameters):  # reports name tensors so
+        raise ValueError("a name that no one reads")
     return inspect.Signature(
         [
             inspect.Parameter(name, _KINDS[kind], default=(*default, inspect.Parameter.empty)[0])
