@@ -134,9 +134,9 @@ class RateLimiter:
         """Change the pace of an operation after an answer."""
         key = (service, region, self._name(service, operation))
         with self._lock:
-            if refused:
-                self._buckets.setdefault(key, Bucket(*UNLISTED))
             bucket = self._buckets.get(key)
+            if bucket is None and refused:
+                bucket = self._buckets[key] = Bucket(*UNLISTED)
         if bucket:
             bucket.learn(refused)
 
@@ -149,8 +149,8 @@ class RateLimiter:
         """Wait until an operation may be asked for."""
         key = (service, region, name := self._name(service, operation))
         with self._lock:
-            if limit := LIMITS.get((service, name)):
-                self._buckets.setdefault(key, Bucket(*limit))
             bucket = self._buckets.get(key)
+            if bucket is None and (limit := LIMITS.get((service, name))):
+                bucket = self._buckets[key] = Bucket(*limit)
         if bucket:
             bucket.take()
