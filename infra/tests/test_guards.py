@@ -318,27 +318,6 @@ def bounded(cloud: LabCloud, rules: dict[str, Any], **more: Any) -> None:
     cloud.post("set", callers={"AKIAFAKE": {"policies": [rules]}}, **more)
 
 
-def test_the_printed_policy_is_enough_for_a_whole_class_and_for_nothing_else(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    bounded(cloud, policies.policy())
-    folder.write(["alice", "bob"], elastic_ip=True, market="spot")
-    for command in ("provision", "status", "stop", "start", "extend", "doctor", "teardown"):
-        done = classroom(command, folder.file)
-        refused = [c for c in cloud.log() if "not authorized" in c.get("error", "")]
-        assert {c["op"] for c in cloud.log() if c["status"] == 403} <= {
-            "SimulatePrincipalPolicy"
-        }, (command, refused)
-        assert done.get("exit_code", 0) == 0, (command, done)
-    iam = boto3.client("iam")
-    with pytest.raises(iam.exceptions.ClientError, match="AccessDenied"):
-        iam.create_role(RoleName="admin", AssumeRolePolicyDocument="{}")
-    with pytest.raises(iam.exceptions.ClientError, match="AccessDenied"):
-        iam.create_user(UserName="somebody")
-    own = [r for r in cloud.leftovers() if "aws-service-role" not in r["id"]]
-    assert own == []
-
-
 def test_a_policy_for_names_of_ours_is_not_refused_beforehand(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
@@ -368,40 +347,6 @@ def test_no_service_linked_role_is_a_sentence_before_machines_are_unguarded(
     assert done["exit_code"] == 1 and "not armed" in done["lines"][0]
     cloud.post("advance", seconds=31 * 60)
     assert cloud.running() == [], "AWS stops what could not be armed"
-
-
-def closed(*regions: str) -> dict[str, Any]:
-    """Return an organisation that allows some regions only, as AWS's example does."""
-    free = ["iam:*", "budgets:*", "ce:*", "sts:*", "pricing:*"]
-    where = {"StringNotEquals": {"aws:RequestedRegion": list(regions)}}
-    deny = {"Effect": "Deny", "NotAction": free, "Resource": "*", "Condition": where}
-    allow = {"Effect": "Allow", "Action": "*", "Resource": "*"}
-    return {"organisation": [{"Statement": [allow, deny]}]}
-
-
-def test_an_organisation_that_denies_most_regions_lets_a_class_end_clean(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    cloud.post("set", regions=cloud.post("all_regions")[:18])
-    regions = [r for r in cloud.post("all_regions")[:18]]
-    folder.write(regions=["us-east-2"])
-    open_ = ["us-east-1", "us-east-2", "us-west-2"]
-    cloud.post("set", regions=sorted({*regions[:15], *open_}), **closed(*open_))
-    assert classroom("provision", folder.file)["exit_code"] == 0
-    done = classroom("teardown", folder.file)
-    assert done["exit_code"] == 0 and "denied to you, also to launch" in done["summary"]
-    assert cloud.leftovers() == []
-
-
-def test_a_denial_where_the_class_has_been_is_no_emptiness(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    cloud.post("set", **closed("us-east-1", "us-west-2"))
-    done = classroom("teardown", folder.file)
-    assert done["exit_code"] == 1 and any("us-east-2" in line for line in done["lines"])
-    cloud.post("set", organisation=None)
-    assert classroom("teardown", folder.file)["exit_code"] == 0 and cloud.leftovers() == []
 
 
 def test_a_machine_made_by_hand_beside_the_class_is_seen_by_the_account_s_budget(

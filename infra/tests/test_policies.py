@@ -78,6 +78,7 @@ def test_no_role_is_made_or_written_outside_of_the_boundary(staff: LabCloud) -> 
     refused(iam.create_policy_version, PolicyArn=BOUNDARY, PolicyDocument=ADMIN, SetAsDefault=True)
     refused(iam.delete_policy, PolicyArn=BOUNDARY)
     refused(iam.create_policy, PolicyName="p", PolicyDocument=ADMIN)
+    refused(iam.create_user, UserName="somebody")
     refused(iam.update_assume_role_policy, RoleName="admin", PolicyDocument=trust("x"))
 
 

@@ -33,6 +33,8 @@ def test_teardown_touches_only_its_own_and_finds_far_regions(
     neighbour = ClassFolder(other)
     neighbour.write(["alice"], name="lab-2")  # same prefix, another class
     classroom("provision", neighbour.file)
+    classroom("stop", folder.file)
+    assert len(cloud.running()) == 1, "the neighbour's"
     ec2 = boto3.client("ec2", region_name="ap-southeast-4")
     ec2.create_volume(
         AvailabilityZone="ap-southeast-4a",
