@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sys
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,9 @@ import pytest
 
 from classroom.aws.problems import BadClass, ClassroomError
 from classroom.spec import class_file, clusters, instance_types
-from conftest import ClassFolder
+from conftest import ClassFolder, Classroom
 from labcloud.client import LabCloud
 
-Classroom = Callable[..., dict[str, Any]]
 HERE = Path(__file__).parent
 SIZE = {"nodes": 2, "core_hours_per_student": 20}
 
