@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import boto3
 import pytest
@@ -23,42 +24,40 @@ def break_the_role() -> None:
     boto3.client("iam").delete_role_policy(RoleName=ROLE, PolicyName="guard")
 
 
-def test_a_guard_that_aws_refuses_is_mailed_and_status_ends_with_one(lab: Lab) -> None:
-    lab("provision")
-    lab.post("advance", seconds=3600)
-    assert mails(lab.cloud) == set() and lab("status")["exit_code"] == 0
-    break_the_role()
-    lab.post("advance", seconds=2 * 3600)
-    assert {to for _, to in mails(lab.cloud)} == {"staff@example.edu"}
-    seen = lab("status")
-    assert seen["exit_code"] == 1 and any("did not act" in p for p in seen["problems"])
-    assert lab("provision")["exit_code"] == 0
-    assert lab("teardown")["exit_code"] == 0 and lab.leftovers() == []
-
-
-def test_an_automation_that_may_not_stop_machines_is_mailed(lab: Lab) -> None:
-    lab("provision")
+def may_not_stop(cloud: LabCloud) -> None:
+    """Let automations start, and stop no machine."""
     iam = boto3.client("iam")
     policy = iam.get_role_policy(RoleName=ROLE, PolicyName="guard")["PolicyDocument"]
     forbid = {"Effect": "Deny", "Action": "ec2:StopInstances", "Resource": "*"}
     policy["Statement"].append(forbid)
     iam.put_role_policy(RoleName=ROLE, PolicyName="guard", PolicyDocument=json.dumps(policy))
-    lab.post("advance", seconds=24 * 3600)  # the nightly stop is one of these hours
-    assert mails(lab.cloud) == {("trainium-labs.lab.failures", "staff@example.edu")}
-    assert lab("status")["exit_code"] == 1
-    iam.delete_role_policy(RoleName=ROLE, PolicyName="guard")
-    assert lab("provision")["exit_code"] == 0
-    assert lab("teardown")["exit_code"] == 0 and lab.leftovers() == []
 
 
-def test_a_students_function_that_fails_is_mailed(lab: Lab) -> None:
+#: what fails -> how, after how many hours it has, the alarms that mail it
+FAILING: dict[str, tuple[Callable[[LabCloud], object], int, list[str]]] = {
+    "a schedule": (lambda _: break_the_role(), 2, [".InvocationDroppedCount", ".TargetErrorCount"]),
+    "an automation": (may_not_stop, 24, [""]),  # the nightly stop is one of these hours
+    "the function": (lambda cloud: cloud.post("set", failing_functions=True), 2, [".Errors"]),
+}
+
+
+@pytest.mark.parametrize("what", FAILING)
+def test_a_guard_that_fails_is_mailed_and_status_ends_with_one(lab: Lab, what: str) -> None:
+    spoil, hours, alarms = FAILING[what]
     lab.write(my="lambda")
     lab("provision")
     lab.post("advance", seconds=2 * 3600)
-    assert mails(lab.cloud) == set()
-    lab.post("set", failing_functions=True)
-    lab.post("advance", seconds=2 * 3600)
-    assert mails(lab.cloud) == {("trainium-labs.lab.failures.Errors", "staff@example.edu")}
+    assert mails(lab.cloud) == set() and lab("status")["exit_code"] == 0
+    spoil(lab.cloud)
+    lab.post("advance", seconds=hours * 3600)
+    said = {(f"trainium-labs.lab.failures{a}", "staff@example.edu") for a in alarms}
+    assert mails(lab.cloud) == said
+    if what != "the function":  # which is no guard
+        seen = lab("status")
+        assert seen["exit_code"] == 1 and any("did not act" in p for p in seen["problems"])
+    lab.post("set", failing_functions=False)
+    assert lab("provision")["exit_code"] == 0
+    assert lab("teardown")["exit_code"] == 0 and lab.leftovers() == []
 
 
 def test_an_address_that_never_agreed_is_named_by_status_and_asked_again(lab: Lab) -> None:

@@ -23,6 +23,9 @@ def test_a_class_comes_up_in_one_run_however_late_iam_is(lab: Lab, seconds: floa
     done = lab("provision")
     assert done["exit_code"] == 0 and done["warnings"] == [], done["warnings"]
     assert len(lab.running()) == 2 and minutes(lab.cloud) < 6
+    launched = next(c["t"] for c in lab.log() if c["op"] == "RunInstances")
+    ran = [e for e in lab.post("events") if e["kind"] == "schedule" and "refused" not in e["did"]]
+    assert ran[0]["t"] < launched, "no machine starts before a guard has run"
     lab.post("advance", seconds=20 * 60)
     assert len(lab.running()) == 2, "nothing stops a class that has just come up"
     assert lab.post("watched")["unguarded"] == []
@@ -36,25 +39,23 @@ def test_a_region_whose_guard_is_not_proven_is_said(lab: Lab) -> None:
     assert done["exit_code"] == 0 and len(lab.running()) == 2  # in the next region
 
 
-def test_no_machine_starts_before_a_guard_has_run(lab: Lab) -> None:
-    lab.post("set", policy_seconds=45)
-    lab("provision")
-    log = [c for c in lab.log() if c["op"] in ("RunInstances", "CreateSchedule")]
-    first = next(k for k, c in enumerate(log) if c["op"] == "RunInstances")
-    ran = [e for e in lab.post("events") if e["kind"] == "schedule" and "refused" not in e["did"]]
-    assert ran[0]["t"] < log[first]["t"]
-
-
 def test_what_was_stopped_before_it_was_ever_armed_runs_after_the_next_provision(lab: Lab) -> None:
     """A run that was cut after the launch: the guard for unarmed machines has stopped them."""
     lab.fault("PutMetricAlarm", code="AccessDenied", status=403, times=1000)
-    assert lab("provision")["exit_code"] == 1
+    cut = lab("provision")
+    assert cut["exit_code"] == 1 and any("not armed" in line for line in cut["lines"])
+    assert len(lab.running()) == 2
     lab.post("clear")
-    lab.post("advance", seconds=20 * 60)
+    lab.post("advance", seconds=16 * 60)
     assert lab.running() == []
     done = lab("provision")
-    assert done["exit_code"] == 0 and len(lab.running()) == 2
-    assert [r[2] for r in done["tables"][0]["rows"]] == ["running"] * 2
+    assert done["exit_code"] == 0 and [r[2] for r in done["tables"][0]["rows"]] == ["running"] * 2
+    for machine in lab.running():
+        lab.post(
+            "busy", instance=machine, start=lab.post("now")["now"], end="2026-12-21T00:00+00:00"
+        )
+    lab.post("advance", seconds=3600)
+    assert len(lab.running()) == 2, "armed and busy: nothing stops them before the night"
     lab("stop")
     lab("provision")
     assert lab.running() == [], "what was armed and stopped stays stopped"

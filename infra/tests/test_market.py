@@ -66,11 +66,21 @@ def test_a_machine_that_aws_takes_at_the_start_is_a_sentence(lab: Lab) -> None:
     assert result["exit_code"] == 1 and "only AWS can start it again" in result["lines"][0]
 
 
+@pytest.mark.parametrize("tagged", [True, False])
 @pytest.mark.parametrize("how", ["removed from the roster", "teardown of one", "teardown of all"])
-def test_ending_a_spot_machine_does_not_bring_another(lab: Lab, how: str) -> None:
-    """A persistent request whose machine is terminated starts a new one, unless it is cancelled."""
+def test_ending_a_spot_machine_does_not_bring_another(
+    lab: Lab, how: str, tagged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A persistent request whose machine is terminated starts a new one, unless it is cancelled.
+    Without tags, as though AWS had dropped what the call said about it, its machine shows it."""
     lab.write(["alice", "bob"], market="spot")
+    labels = launch._labels
+    if not tagged:
+        monkeypatch.setattr(launch, "_labels", lambda run, w: labels(run, w)[:-1])
     lab("provision")
+    requests = [r["tags"] for r in lab.leftovers() if r["kind"] == "spot-request"]
+    of = [(t.get("trainium-labs:class"), t.get("trainium-labs:owner")) for t in requests]
+    assert sorted(of) == [("lab", "alice"), ("lab", "bob")] if tagged else requests == [{}, {}]
     busy(lab.cloud)
     if how == "removed from the roster":
         lab.write(["alice"])
@@ -80,8 +90,9 @@ def test_ending_a_spot_machine_does_not_bring_another(lab: Lab, how: str) -> Non
     else:
         assert lab("teardown")["exit_code"] == 0
     lab.post("advance", seconds=2 * 3600)
-    left = set() if how == "teardown of all" else {"alice"}
-    assert set(ids(lab.cloud)) == left and len(lab.running()) == len(left)
+    left = [] if how == "teardown of all" else ["alice"]
+    assert sorted(ids(lab.cloud)) == left and len(lab.running()) == len(left)
+    assert [r["kind"] for r in lab.leftovers()].count("spot-request") == len(left)
 
 
 def test_the_fake_relaunches_what_is_ended_without_its_request(lab: Lab) -> None:
@@ -98,6 +109,11 @@ def test_the_fake_relaunches_what_is_ended_without_its_request(lab: Lab) -> None
 def test_a_spot_class_ends_by_itself(lab: Lab) -> None:
     lab.write(["alice", "bob"], market="spot", teardown="2026-11-23")
     lab("provision")
+    (version,) = boto3.client("ec2", "us-east-2").describe_launch_template_versions(
+        LaunchTemplateName="trainium-labs.lab.machine", Versions=["$Latest"]
+    )["LaunchTemplateVersions"]
+    options = version["LaunchTemplateData"]["InstanceMarketOptions"]["SpotOptions"]
+    assert options["SpotInstanceType"] == "persistent", "others cannot be stopped at night"
     lab.post("advance", seconds=2 * 86400)
     assert lab.running() == [] and ids(lab.cloud) == {}
     assert not [r for r in lab.leftovers() if r["kind"] == "spot-request"]
@@ -112,15 +128,21 @@ def test_extending_a_spot_class_says_what_its_requests_will_do(lab: Lab) -> None
     assert any("spot requests keep the end" in w for w in warnings)
 
 
-def test_a_capacity_block_is_bought_once_within_its_price(lab: Lab) -> None:
+def test_a_capacity_block_is_bought_once_within_its_price_and_filled_in_its_zone(lab: Lab) -> None:
     lab.write(**BLOCK, capacity_block={"hours": 24, "max_upfront_usd": 60})
     with pytest.raises(ClassroomError, match=r"costs \$107.28, above the limit"):
         lab("provision")
     assert ids(lab.cloud) == {}
     lab.write(capacity_block={"hours": 24, "max_upfront_usd": 120})
+    (shown,) = [c for c in lab("provision", check=True)["changes"] if "buy" in c]
+    assert "2026-11-22 11:30 to 2026-11-23 11:30 UTC in ap-southeast-4c" in shown
     first = lab("provision")
     assert first["exit_code"] == 0, first
-    assert len(ids(lab.cloud)) == 2
+    found = boto3.client("ec2", "ap-southeast-4").describe_instances()["Reservations"]
+    zones = [i["Placement"]["AvailabilityZone"] for r in found for i in r["Instances"]]
+    assert zones == ["ap-southeast-4c"] * 2, "a block is in one zone"
+    refused = [c["error"] for c in lab.log() if c["op"] == "RunInstances" and c["status"] != 200]
+    assert all("NotFound" in r for r in refused), "but for what is not seen yet"
     lab("provision")
     assert sum(c["op"] == "PurchaseCapacityBlock" for c in lab.log()) == 1
 
@@ -192,35 +214,6 @@ def test_a_forecast_says_that_stops_save_nothing_in_a_block(lab: Lab) -> None:
     lab.write(market="on-demand", instance_type="trn1.2xlarge", regions=["us-east-2"])
     told = lab("forecast")["warnings"]
     assert not any("whether machines run or not" in w for w in told)
-
-
-def test_a_spot_request_carries_the_tags_of_the_class(lab: Lab) -> None:
-    lab.write(["alice"], market="spot")
-    lab("provision")
-    (request,) = [r for r in lab.leftovers() if r["kind"] == "spot-request"]
-    assert request["tags"]["trainium-labs:class"] == "lab"
-    assert request["tags"]["trainium-labs:owner"] == "alice"
-
-
-@pytest.mark.parametrize("how", ["removed from the roster", "teardown"])
-def test_a_spot_request_without_tags_is_found_by_its_machine(
-    lab: Lab, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As though AWS had dropped what the call said about the request."""
-    lab.write(["alice", "bob"], market="spot")
-    labels = launch._labels
-    monkeypatch.setattr(launch, "_labels", lambda run, w: labels(run, w)[:-1])
-    lab("provision")
-    assert {str(r["tags"]) for r in lab.leftovers() if r["kind"] == "spot-request"} == {"{}"}
-    if how == "teardown":
-        assert lab("teardown")["exit_code"] == 0
-    else:
-        lab.write(["alice"])
-        lab("provision", confirm_changes=True)
-    lab.post("advance", seconds=2 * 3600)
-    left = [] if how == "teardown" else ["alice"]
-    assert sorted(ids(lab.cloud)) == left
-    assert len([r for r in lab.leftovers() if r["kind"] == "spot-request"]) == len(left)
 
 
 def test_only_machines_are_pending(lab: Lab) -> None:

@@ -54,6 +54,12 @@ def custodian(folder: ClassFolder, *words: str, **environ: str) -> subprocess.Co
     )
 
 
+def act(folder: ClassFolder, *words: str, **environ: str) -> subprocess.CompletedProcess:
+    """Let Cloud Custodian act by the class's policies."""
+    seen = ("--region", REGION, "--cache-period", "0", "-s", str(folder.path / "seen"))
+    return custodian(folder, "run", *seen, *words, **environ)
+
+
 def test_the_page_explains_every_word_that_is_to_be_filled_in() -> None:
     assert list(FILES) == ["custodian", "aws-nuke", "parallelcluster"]
     assert re.findall(r"^\| `(\w+)` \|", PAGE, re.M) == list(FILLED)
@@ -149,17 +155,7 @@ def test_custodian_validates_the_policies(folder: ClassFolder) -> None:
 @pytest.mark.parametrize("zone", ["utc", "Asia/Kolkata"])
 def test_custodian_takes_the_time_zone(folder: ClassFolder, zone: str) -> None:
     write(folder, "custodian", ZONE=zone)
-    done = custodian(
-        folder,
-        "run",
-        "--dryrun",
-        "--region",
-        "us-east-2",
-        "-s",
-        str(folder.path / "seen"),
-        "-p",
-        "none-of-these",
-    )
+    done = act(folder, "--dryrun", "-p", "none-of-these")
     assert "timezone" not in done.stderr, done.stderr
     assert custodian(folder, "validate").returncode == 0
 
@@ -177,17 +173,7 @@ def test_custodian_stops_what_is_unarmed_and_removes_what_is_left(lab: Lab) -> N
 
     def run(**filled: str) -> None:
         write(lab.folder, "custodian", HOUR=str((night + 1) % 24), **filled)
-        done = custodian(
-            lab.folder,
-            "run",
-            "--region",
-            REGION,
-            "--cache-period",
-            "0",
-            "-s",
-            str(lab.folder.path / "seen"),
-            **lab.cloud.environ,
-        )
+        done = act(lab.folder, **lab.cloud.environ)
         assert done.returncode == 0, done.stderr
         assert "Error" not in done.stderr, done.stderr
 
@@ -216,19 +202,7 @@ def test_custodian_names_a_machine_of_no_class_and_leaves_it(lab: Lab) -> None:
     mine = [r["id"] for r in lab.leftovers() if r["kind"] == "instance"]
     ec2.delete_tags(Resources=mine[:1], Tags=[{"Key": tags.CLASS}])
     write(lab.folder, "custodian")
-    done = custodian(
-        lab.folder,
-        "run",
-        "-p",
-        "lab-of-no-class",
-        "--region",
-        REGION,
-        "--cache-period",
-        "0",
-        "-s",
-        str(lab.folder.path / "seen"),
-        **lab.cloud.environ,
-    )
+    done = act(lab.folder, "-p", "lab-of-no-class", **lab.cloud.environ)
     assert done.returncode == 0, done.stderr
     named = json.loads((lab.folder.path / "seen/lab-of-no-class/resources.json").read_text())
     assert [m["InstanceId"] for m in named] == mine[:1] and len(lab.running()) == 2

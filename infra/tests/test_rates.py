@@ -32,13 +32,21 @@ def guards_of(cloud: LabCloud) -> list[str]:
     return [m["tags"]["trainium-labs:guard"] for m in machines]
 
 
-def test_sixty_are_up_in_less_than_four_minutes(lab: Lab) -> None:
+def test_sixty_are_up_in_few_calls_and_minutes_and_a_second_run_changes_nothing(lab: Lab) -> None:
     lab.post("set", quotas={"L-0263D0A3": 100.0})
     lab.write(60, elastic_ip=True)
-    assert lab("provision")["exit_code"] == 0
+    first = lab("provision")
+    assert first["exit_code"] == 0 and len(first["launched"]) == 60
     assert guards_of(lab.cloud) == ["armed"] * 60
     assert minutes(lab.log()) < 4
     assert not [c for c in lab.log() if c.get("error") in REFUSED], "it asks no faster than AWS"
+    assert len(lab.log()) < 7 * 60 + 30, "calls for each student, and some for the class"
+    # schedules carry the class's tag through their group
+    made = [r for r in lab.leftovers() if r["kind"] != "schedule"]
+    assert {(r["tags"] or {}).get("trainium-labs:class") for r in made} == {"lab"}
+    mark = len(lab.log())
+    second = lab("provision")
+    assert second["changed"] is False and second["changes"] == [] and lab.writes(mark) == []
 
 
 @pytest.mark.parametrize("students", CLASSES)

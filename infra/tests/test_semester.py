@@ -169,24 +169,6 @@ def test_an_alarm_is_ok_again_after_a_longer_stop_without_anybodys_help(lab: Lab
     assert lab.running() == []
 
 
-def test_a_machine_that_never_got_its_alarm_is_stopped_in_minutes(lab: Lab) -> None:
-    lab.write(["alice", "bob"])
-    lab.fault("PutMetricAlarm", code="InternalFailure", status=500, times=1000)
-    result = lab("provision")
-    assert result["exit_code"] == 1 and any("not armed" in line for line in result["lines"])
-    assert len(lab.running()) == 2
-    lab.post("advance", seconds=16 * 60)
-    assert lab.running() == []
-    lab.post("clear")
-    assert lab("provision")["exit_code"] == 0
-    lab("start")
-    for iid in Term(lab.cloud).ids().values():
-        now = Term(lab.cloud).now()
-        Term(lab.cloud).busy(iid, now.date(), now.strftime("%H:%M"), "23:59")
-    lab.post("advance", seconds=3600)
-    assert len(lab.running()) == 2, "armed and busy: nothing stops them before the night"
-
-
 def test_the_budget_stops_a_class_that_never_sleeps(lab: Lab) -> None:
     lab.write(
         ["alice", "bob"],

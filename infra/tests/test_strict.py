@@ -107,36 +107,6 @@ def test_a_day_that_does_not_exist_is_a_sentence(lab: Lab) -> None:
 # ---- capacity blocks, alarms ----
 
 
-def test_machines_of_a_block_start_in_its_zone_only(lab: Lab) -> None:
-    lab.write(
-        6,
-        instance_type="trn2.3xlarge",
-        market="capacity-block",
-        regions=["ap-southeast-4"],
-        capacity_block={"hours": 24, "max_upfront_usd": 1000},
-    )
-    done = lab("provision")
-    assert done["exit_code"] == 0, done["lines"]
-    found = boto3.client("ec2", "ap-southeast-4").describe_instances()["Reservations"]
-    zones = {i["Placement"]["AvailabilityZone"] for r in found for i in r["Instances"]}
-    assert zones == {"ap-southeast-4c"}
-    refused = {c["error"] for c in lab.log() if c["op"] == "RunInstances" and c["status"] != 200}
-    assert not [r for r in refused if "NotFound" not in r], "but for what is not seen yet"
-
-
-def test_a_purchase_says_when_and_where_before_it_is_made(lab: Lab) -> None:
-    lab.write(
-        1,
-        instance_type="trn2.3xlarge",
-        market="capacity-block",
-        regions=["ap-southeast-4"],
-        capacity_block={"hours": 24, "max_upfront_usd": 1000},
-    )
-    shown = lab("provision", check=True)["changes"]
-    (line,) = [c for c in shown if "buy" in c]
-    assert "2026-11-22 11:30 to 2026-11-23 11:30 UTC in ap-southeast-4c" in line
-
-
 def test_the_crude_alarm_comes_after_the_guard_on_the_machine(folder: ClassFolder) -> None:
     idle = class_file.load(folder.file, dt.datetime.fromisoformat(START + "+00:00")).idle
     assert alarms.alarm_minutes(idle) >= idle.minutes + idle.grace_minutes + 10
