@@ -247,7 +247,8 @@ class Lab:
         self.folder, self.cloud, self.classroom = folder, cloud, classroom
         self.write, self.post, self.fault = folder.write, cloud.post, cloud.fault
         self.log, self.writes, self.settle = cloud.log, cloud.writes, cloud.settle
-        self.leftovers, self.running = cloud.leftovers, cloud.running
+        self.leftovers, self.running, self.machines = cloud.leftovers, cloud.running, cloud.machines
+        self.ids, self.kinds, self.busy = cloud.ids, cloud.kinds, cloud.busy
 
     def __call__(self, command: str, file: Path | None = None, **options: Any) -> dict[str, Any]:
         """Run a command, on this class unless another file is named."""

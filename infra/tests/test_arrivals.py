@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import datetime as dt
-
 import boto3
 import pytest
 
 from conftest import Lab
-from labcloud.client import LabCloud
-
-
-def minutes(cloud: LabCloud, since: int = 0) -> float:
-    """Return the virtual minutes that the calls since `since` took."""
-    log = cloud.log(since)
-    first, last = (dt.datetime.fromisoformat(log[k]["t"]) for k in (0, -1))
-    return (last - first).total_seconds() / 60
+from test_rates import minutes
 
 
 @pytest.mark.parametrize(
@@ -36,7 +27,7 @@ def test_a_machine_that_dies_while_pending_is_no_success(lab: Lab, code: str, wo
     (reason,) = done["unplaced"].values()
     assert words in reason and code in reason and "us-east-2" in reason, reason
     assert [r[2] for r in done["tables"][0]["rows"]] == ["running"], "the dead one is not shown"
-    assert minutes(lab.cloud) < 4, "nothing waits for a machine that is gone"
+    assert minutes(lab.log()) < 4, "nothing waits for a machine that is gone"
     lab.post("advance", seconds=300)
     again = lab("provision")
     assert again["exit_code"] == 0 and again["launched"] == list(done["unplaced"])
@@ -47,7 +38,7 @@ def test_a_failed_launch_is_tried_in_the_next_region_if_that_may_help(lab: Lab) 
     lab.post("set", failing=[{"code": "Client.VolumeLimitExceeded", "times": 2}])
     done = lab("provision")
     assert done["exit_code"] == 0 and sorted(done["launched"]) == ["alice", "bob"]
-    found = [r["region"] for r in lab.leftovers() if r["kind"] == "instance"]
+    found = [r["region"] for r in lab.machines()]
     assert found == ["us-west-2"] * 2
 
 

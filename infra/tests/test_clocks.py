@@ -19,7 +19,7 @@ from test_every_call import Killed, line
 
 def machines(cloud: LabCloud) -> Counter[str]:
     """Return how many machines each name has, from the fake's memory."""
-    found = (r["tags"] for r in cloud.leftovers() if r["kind"] == "instance")
+    found = (r["tags"] for r in cloud.machines())
     return Counter(t["trainium-labs:machine"] for t in found)
 
 
@@ -165,7 +165,7 @@ def test_a_second_machine_is_named_by_status_and_ended_by_provision(lab: Lab) ->
 
     lab("provision")
     ec2 = boto3.client("ec2", region_name="us-east-2")
-    (first, *_) = [r for r in lab.leftovers() if r["kind"] == "instance"]
+    (first, *_) = lab.machines()
     tags = [{"Key": k, "Value": v} for k, v in first["tags"].items()]
     image = ec2.describe_instances(InstanceIds=[first["id"]])["Reservations"][0]["Instances"][0]
     ec2.run_instances(

@@ -13,11 +13,6 @@ from conftest import Lab
 from labcloud.client import LabCloud
 
 
-def machines(cloud: LabCloud) -> list[dict[str, Any]]:
-    """Return the machines that exist, from the fake's memory."""
-    return [r for r in cloud.leftovers() if r["kind"] == "instance"]
-
-
 def owners(cloud: LabCloud) -> set[str]:
     """Return owner tags of everything that exists, staff aside."""
     return {
@@ -31,7 +26,7 @@ def test_guards_are_there_before_each_machine_and_name_it_after(lab: Lab) -> Non
     assert len(started) == 2
     for event in started:
         assert {"nightly", "teardown", "unarmed", "budget"} <= set(event["guards"]), event
-    tags = [m["tags"] for m in machines(lab.cloud)]
+    tags = [m["tags"] for m in lab.machines()]
     assert all(t["trainium-labs:guard"] == "armed" for t in tags)
     ec2 = boto3.client("ec2", region_name="us-east-2")
     for instance in (i for r in ec2.describe_instances()["Reservations"] for i in r["Instances"]):
@@ -88,7 +83,7 @@ def test_no_machine_starts_while_a_guard_is_missing(
     monkeypatch.setattr(class_guards, "desired", forget)
     with pytest.raises(class_guards.GuardMissing, match="schedule teardown in us-east-2"):
         lab("provision")
-    assert machines(lab.cloud) == [] and not any(c["op"] == "RunInstances" for c in lab.log())
+    assert lab.machines() == [] and not any(c["op"] == "RunInstances" for c in lab.log())
 
 
 def without_the_ledger(cloud: LabCloud) -> list[dict[str, Any]]:
@@ -121,9 +116,9 @@ def test_a_truncated_roster_terminates_no_one_without_a_second_yes(lab: Lab) -> 
     lab.write(lab.folder.students[:4])
     with pytest.raises(ClassroomError, match="would terminate 6 of 10"):
         lab("provision")
-    assert len(machines(lab.cloud)) == 10
+    assert len(lab.machines()) == 10
     assert len(lab("provision", confirm_removals=True, confirm_changes=True)["removed"]) == 6
-    assert len(machines(lab.cloud)) == 4
+    assert len(lab.machines()) == 4
 
 
 def test_check_mode_changes_nothing_and_says_what_it_would(lab: Lab) -> None:
@@ -178,7 +173,7 @@ def test_full_zones_fall_back_to_other_zones_then_to_the_next_region_with_its_gu
     )
     second = lab("provision")
     assert second["exit_code"] == 0 and len(second["launched"]) == 3
-    assert sum(m["region"] == "us-east-2" for m in machines(lab.cloud)) == 3
+    assert sum(m["region"] == "us-east-2" for m in lab.machines()) == 3
     for event in (e for e in lab.post("events") if e["kind"] == "running"):
         assert {"nightly", "teardown", "unarmed", "budget"} <= set(event["guards"])
     assert lab("teardown")["exit_code"] == 0 and lab.leftovers() == []
@@ -202,9 +197,7 @@ def test_partial_success_is_a_state_that_the_next_run_continues(
     assert all(words in why for why in first["unplaced"].values())
     lab.post("clear")
     second = lab("provision")
-    assert (
-        second["exit_code"] == 0 and len(second["launched"]) == 2 and len(machines(lab.cloud)) == 3
-    )
+    assert second["exit_code"] == 0 and len(second["launched"]) == 2 and len(lab.machines()) == 3
 
 
 def test_a_small_quota_launches_what_fits_and_prepares_the_request(lab: Lab) -> None:
@@ -232,7 +225,7 @@ def test_a_role_that_is_not_known_everywhere_yet_is_waited_for(lab: Lab) -> None
     for op, (code, message) in UNKNOWN_YET.items():
         lab.fault(op, code=code, status=400, times=2, message=message)
     assert lab("provision")["exit_code"] == 0
-    assert {m["region"] for m in machines(lab.cloud)} == {"us-east-2"}, "not in the next one"
+    assert {m["region"] for m in lab.machines()} == {"us-east-2"}, "not in the next one"
     assert {c["op"] for c in lab.log() if c["status"] == 400} >= UNKNOWN_YET.keys()
 
 
@@ -255,13 +248,13 @@ def test_shared_machines_keep_everybodys_seat(lab: Lab) -> None:
     def seats() -> dict[str, tuple[str, str]]:
         return {
             v: (m["tags"]["trainium-labs:machine"], k[-2:])
-            for m in machines(lab.cloud)
+            for m in lab.machines()
             for k, v in m["tags"].items()
             if ":core-" in k
         }
 
     before = seats()
-    assert len(machines(lab.cloud)) == 3 and set(before) == set(lab.folder.students)
+    assert len(lab.machines()) == 3 and set(before) == set(lab.folder.students)
     lab.write(["bob", "carol", "dave", "erin", "frank"])
     result = lab("provision")
     after = seats()
@@ -287,7 +280,7 @@ def test_extend_moves_the_end_and_every_expiry(lab: Lab) -> None:
     lab("provision")
     lab.write(teardown="2027-02-20", stop_nightly="01:00")
     lab("extend")
-    assert {m["tags"]["trainium-labs:expires"] for m in machines(lab.cloud)} == {"2027-02-20"}
+    assert {m["tags"]["trainium-labs:expires"] for m in lab.machines()} == {"2027-02-20"}
     scheduler = boto3.client("scheduler", region_name="us-east-2")
     assert (
         scheduler.get_schedule(GroupName="trainium-labs.lab", Name="nightly")["ScheduleExpression"]

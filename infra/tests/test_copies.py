@@ -38,7 +38,7 @@ class Machine:
 
     def __init__(self, cloud: LabCloud, folder: Path, student: str) -> None:
         self.cloud, self.student = cloud, student
-        found = [r for r in cloud.leftovers() if r["kind"] == "instance"]
+        found = cloud.machines()
         (mine,) = [r for r in found if r["tags"][tags.OWNER] == student]
         self.id, self.region, self.place = mine["id"], mine["region"], mine["tags"][tags.COPIES]
         self.root = folder / self.id
@@ -357,7 +357,7 @@ def test_without_copies_no_one_is_moved(lab: Lab) -> None:
     lab.fault("StartInstances", code="InsufficientInstanceCapacity", status=500, times=9)
     with pytest.raises(ClassroomError, match="would come without the work"):
         lab("start", elsewhere=True)
-    assert len([r for r in lab.leftovers() if r["kind"] == "instance"]) == 2
+    assert len(lab.machines()) == 2
 
 
 def test_a_teardown_fetches_last_words_without_starting_and_what_former_machines_left(

@@ -3,18 +3,10 @@ nothing that guards have not shown may be taken for granted."""
 
 from __future__ import annotations
 
-import datetime as dt
-
 import pytest
 
 from conftest import Lab
-from labcloud.client import LabCloud
-
-
-def minutes(cloud: LabCloud) -> float:
-    """Return the virtual minutes that all calls took."""
-    first, last = (dt.datetime.fromisoformat(cloud.log()[k]["t"]) for k in (0, -1))
-    return (last - first).total_seconds() / 60
+from test_rates import minutes
 
 
 @pytest.mark.parametrize("seconds", [0, 12, 45])
@@ -22,7 +14,7 @@ def test_a_class_comes_up_in_one_run_however_late_iam_is(lab: Lab, seconds: floa
     lab.post("set", policy_seconds=seconds, trust_seconds=min(seconds, 10), watching=True)
     done = lab("provision")
     assert done["exit_code"] == 0 and done["warnings"] == [], done["warnings"]
-    assert len(lab.running()) == 2 and minutes(lab.cloud) < 6
+    assert len(lab.running()) == 2 and minutes(lab.log()) < 6
     launched = next(c["t"] for c in lab.log() if c["op"] == "RunInstances")
     ran = [e for e in lab.post("events") if e["kind"] == "schedule" and "refused" not in e["did"]]
     assert ran[0]["t"] < launched, "no machine starts before a guard has run"
@@ -50,10 +42,7 @@ def test_what_was_stopped_before_it_was_ever_armed_runs_after_the_next_provision
     assert lab.running() == []
     done = lab("provision")
     assert done["exit_code"] == 0 and [r[2] for r in done["tables"][0]["rows"]] == ["running"] * 2
-    for machine in lab.running():
-        lab.post(
-            "busy", instance=machine, start=lab.post("now")["now"], end="2026-12-21T00:00+00:00"
-        )
+    lab.busy()
     lab.post("advance", seconds=3600)
     assert len(lab.running()) == 2, "armed and busy: nothing stops them before the night"
     lab("stop")
@@ -76,9 +65,7 @@ def test_it_makes_no_difference_whether_scheduler_tries_denials_again(
 def test_a_throttled_guard_is_tried_again_by_scheduler(lab: Lab) -> None:
     begin = lab.post("now")["at"]
     lab("provision")
-    until = {"start": "2026-11-21T00:00:00+00:00", "end": "2026-12-21T00:00:00+00:00"}
-    for machine in lab.running():
-        lab.post("busy", instance=machine, **until)
+    lab.busy()
     night = begin + 16 * 3600 + 29 * 60  # a minute before 23:30 in New York
     lab.post("advance", seconds=night - lab.post("now")["at"])
     lab.post("set", busy_targets=2)

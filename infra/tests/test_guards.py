@@ -67,12 +67,12 @@ def test_no_machine_is_started_while_no_guard_has_acted(
     monkeypatch.setattr(roles, "guard_policy", old)
     done = lab("provision")
     assert done["exit_code"] == 1 and "AWS refused" in done["warnings"][0], done["warnings"]
-    assert [r for r in lab.leftovers() if r["kind"] == "instance"] == []
+    assert lab.machines() == []
     monkeypatch.setattr(roles, "guard_policy", good)
     lab.post("advance", seconds=1)
     assert lab("provision")["exit_code"] == 0, "it is tried at once"
     assert len(lab.running()) == 2
-    tags = [r["tags"] for r in lab.leftovers() if r["kind"] == "instance"]
+    tags = [r["tags"] for r in lab.machines()]
     assert [t["trainium-labs:guard"] for t in tags] == ["armed"] * 2
 
 
@@ -90,9 +90,7 @@ def test_status_tells_what_aws_answered_the_guards(lab: Lab) -> None:
         document["Statement"][0]["Action"] = ["ec2:TerminateInstances"]
 
     guard_policy(no_stop)
-    for m in [r for r in lab.leftovers() if r["kind"] == "instance"]:
-        ends = {"start": "2026-11-21T00:00:00+00:00", "end": "2026-12-21T00:00:00+00:00"}
-        lab.post("busy", instance=m["id"], **ends)
+    lab.busy()
     lab.post("advance", seconds=20 * 3600)  # past 23:30 in New York
     problems = lab("status")["problems"]
     assert any("nightly in us-east-2 did not act: Failed" in p for p in problems), problems
@@ -126,7 +124,7 @@ def test_status_tells_what_the_alarms_did(lab: Lab) -> None:
 
 def test_status_counts_unguarded_minutes(lab: Lab) -> None:
     lab("provision")
-    (alice, _bob) = [r["id"] for r in lab.leftovers() if r["kind"] == "instance"]
+    (alice, _bob) = [r["id"] for r in lab.machines()]
     boto3.client("ec2", "us-east-2").create_tags(
         Resources=[alice], Tags=[{"Key": "trainium-labs:guard", "Value": "odd"}]
     )
@@ -148,18 +146,11 @@ def test_a_budget_without_active_tags_is_blind_and_status_says_so(lab: Lab) -> N
     assert any("ask the owner of the bill" in p for p in status["problems"])
 
 
-def keep_busy(cloud: LabCloud) -> None:
-    """Let all machines compute until the end of the year."""
-    for m in [r for r in cloud.leftovers() if r["kind"] == "instance"]:
-        ends = {"start": "2026-11-21T00:00:00+00:00", "end": "2026-12-31T00:00:00+00:00"}
-        cloud.post("busy", instance=m["id"], **ends)
-
-
 def test_a_class_over_budget_is_not_started_again_until_the_budget_is_raised(lab: Lab) -> None:
     lab.write(["alice", "bob"], budget={"per_student_usd": 15, "class_usd": 30})
     lab("provision")
     lab.post("set", cost_tags=TAGS)
-    keep_busy(lab.cloud)
+    lab.busy()
     for _ in range(3):
         lab.post("advance", seconds=16 * 3600)
         if not lab.running():
@@ -187,7 +178,7 @@ def test_a_budget_that_could_not_stop_the_class_is_told(lab: Lab) -> None:
     lab.write(budget={"per_student_usd": 10, "class_usd": 10})
     lab("provision")
     lab.post("set", cost_tags=TAGS)
-    keep_busy(lab.cloud)
+    lab.busy()
     assert lab("status")["problems"] == []
     guard_policy(definition_only)
     lab.post("advance", seconds=12.5 * 3600)
@@ -210,7 +201,7 @@ def test_one_student_over_budget_does_not_stop_the_others(lab: Lab) -> None:
     lab.write(["alice", "bob"], budget={"per_student_usd": 5, "class_usd": 10})
     lab("provision")
     lab("stop", limit=["bob"])
-    keep_busy(lab.cloud)
+    lab.busy()
     lab.post("advance", seconds=5 * 3600)
     lab("stop")
     done = lab("start")
@@ -224,7 +215,7 @@ def test_a_student_over_budget_is_stopped_by_aws_if_the_class_asks_for_it(lab: L
     lab.write(budget={**money, "stop_each": True})
     lab("provision")
     lab.post("set", cost_tags=TAGS)
-    keep_busy(lab.cloud)
+    lab.busy()
     lab("stop", limit=["bob"])
     lab.post("advance", seconds=12.5 * 3600)  # alice has used $16; Budgets looks now and then
     stops = [e["budget"] for e in lab.post("events") if e["kind"] == "budget-stop"]

@@ -92,9 +92,7 @@ def test_a_killed_playbook_leaves_guarded_machines_and_a_clean_way_out(
     ), number
     if number // 2 % 2:
         assert lab("provision")["exit_code"] == 0
-        names = sorted(
-            r["tags"]["trainium-labs:machine"] for r in lab.leftovers() if r["kind"] == "instance"
-        )
+        names = sorted(r["tags"]["trainium-labs:machine"] for r in lab.machines())
         assert names == lab.folder.students, number
         assert lab("provision")["changed"] is False
     else:

@@ -40,10 +40,6 @@ def computer(
     return laptop if request.param == "another one" else lambda folder: folder
 
 
-def kinds(cloud: LabCloud) -> set[str]:
-    return {r["kind"] for r in cloud.leftovers()}
-
-
 def untag(cloud: LabCloud) -> str:
     """Take the class's tag from a machine that works; return its id."""
     i = sorted(cloud.running())[0]
@@ -77,7 +73,7 @@ def test_a_machine_that_lost_its_tag_is_an_error_and_keeps_its_guards(
     assert seen["exit_code"] == 1 and any(lost in p for p in seen["problems"])
     done = lab("teardown", computer(lab.folder).file)
     assert done["exit_code"] == 1 and any(f"--resources {lost}" in line for line in done["lines"])
-    assert GUARDS <= kinds(lab.cloud) and lab.running() == [lost]
+    assert GUARDS <= lab.kinds() and lab.running() == [lost]
     ec2 = boto3.client("ec2", region_name="us-east-2")
     ec2.create_tags(Resources=[lost], Tags=[{"Key": "trainium-labs:class", "Value": "lab"}])
     lab.settle()
@@ -99,7 +95,7 @@ def test_a_region_that_was_disabled_is_blind_and_keeps_the_guards(
     done = lab("teardown", used.file)
     assert done["exit_code"] == 1 and any("us-west-2" in line for line in done["lines"])
     lab.post("set", regions=["us-east-1", "us-east-2", "us-west-2"])
-    assert GUARDS <= kinds(lab.cloud) and len(lab.running()) == 2
+    assert GUARDS <= lab.kinds() and len(lab.running()) == 2
     lab.post("advance", seconds=86400)
     assert lab.running() == [], "so the night stopped them"
     assert lab("teardown", used.file)["exit_code"] == 0 and lab.leftovers() == []
@@ -241,6 +237,6 @@ def test_a_ledger_that_somebody_garbled_is_a_sentence(
     assert seen["exit_code"] == 1 and any("is garbled" in b for b in seen["blind"])
     done = lab("teardown", other.file)
     assert done["exit_code"] == 1 and any("is garbled" in line for line in done["lines"])
-    assert {"role", "budget", "parameter"} <= kinds(lab.cloud)
+    assert {"role", "budget", "parameter"} <= lab.kinds()
     ssm.delete_parameter(Name=name)
     assert lab("teardown")["exit_code"] == 0 and lab.leftovers() == []

@@ -184,7 +184,7 @@ def test_a_class_presses_start_within_a_minute(lab: Lab, students: int) -> None:
     made = Class(lab.folder, lab.cloud, lab)
     lab("stop")
     rich = boto3.client("ec2", REGION)
-    machines = {r["tags"][tags.OWNER]: r["id"] for r in lab.leftovers() if r["kind"] == "instance"}
+    machines = {r["tags"][tags.OWNER]: r["id"] for r in lab.machines()}
     broke = sorted(machines)[::10]
     for student in broke:  # these have used up what they have
         rich.create_tags(
@@ -250,7 +250,7 @@ def test_where_lambda_is_forbidden_students_sign_in_and_reach_their_own_machine_
     lab("provision")
     lab("stop")
     policy = lab("links", sign_in=True)["policy"]
-    ids = {r["tags"][tags.OWNER]: r["id"] for r in lab.leftovers() if r["kind"] == "instance"}
+    ids = {r["tags"][tags.OWNER]: r["id"] for r in lab.machines()}
     alice = {"aws:PrincipalTag/trainium-labs:owner": "alice"}
     lab.post("permit", key="AKIAFAKE", policies=[policy], keys=alice)
     ec2 = boto3.client("ec2", REGION)

@@ -17,27 +17,10 @@ BLOCK = {
 }
 
 
-def ids(cloud: LabCloud) -> dict[str, str]:
-    """Return machine -> instance id."""
-    return {
-        r["tags"]["trainium-labs:machine"]: r["id"]
-        for r in cloud.leftovers()
-        if r["kind"] == "instance"
-    }
-
-
-def busy(cloud: LabCloud) -> None:
-    """Let all machines compute, so that no guard stops them."""
-    for iid in ids(cloud).values():
-        cloud.post(
-            "busy", instance=iid, start="2026-11-21T00:00:00+00:00", end="2026-12-01T00:00:00+00:00"
-        )
-
-
 def test_an_interrupted_spot_machine_is_told_and_comes_back_with_capacity(lab: Lab) -> None:
     lab.write(["alice", "bob"], market="spot")
     lab("provision")
-    machine = ids(lab.cloud)
+    machine = lab.ids()
     lab.post("interrupt", region="us-east-2", instance=machine["bob"])
     status = lab("status")
     assert {row[0]: row[2] for row in status["tables"][0]["rows"]} == {
@@ -81,7 +64,7 @@ def test_ending_a_spot_machine_does_not_bring_another(
     requests = [r["tags"] for r in lab.leftovers() if r["kind"] == "spot-request"]
     of = [(t.get("trainium-labs:class"), t.get("trainium-labs:owner")) for t in requests]
     assert sorted(of) == [("lab", "alice"), ("lab", "bob")] if tagged else requests == [{}, {}]
-    busy(lab.cloud)
+    lab.busy()
     if how == "removed from the roster":
         lab.write(["alice"])
         lab("provision", confirm_changes=True)
@@ -91,7 +74,7 @@ def test_ending_a_spot_machine_does_not_bring_another(
         assert lab("teardown")["exit_code"] == 0
     lab.post("advance", seconds=2 * 3600)
     left = [] if how == "teardown of all" else ["alice"]
-    assert sorted(ids(lab.cloud)) == left and len(lab.running()) == len(left)
+    assert sorted(lab.ids()) == left and len(lab.running()) == len(left)
     assert [r["kind"] for r in lab.leftovers()].count("spot-request") == len(left)
 
 
@@ -99,7 +82,7 @@ def test_the_fake_relaunches_what_is_ended_without_its_request(lab: Lab) -> None
     lab.write(["alice"], market="spot")
     lab("provision")
     boto3.client("ec2", region_name="us-east-2").terminate_instances(
-        InstanceIds=list(ids(lab.cloud).values())
+        InstanceIds=list(lab.ids().values())
     )
     lab.post("advance", seconds=600)
     assert len(lab.running()) == 1, "the trap is real in the fake"
@@ -115,7 +98,7 @@ def test_a_spot_class_ends_by_itself(lab: Lab) -> None:
     options = version["LaunchTemplateData"]["InstanceMarketOptions"]["SpotOptions"]
     assert options["SpotInstanceType"] == "persistent", "others cannot be stopped at night"
     lab.post("advance", seconds=2 * 86400)
-    assert lab.running() == [] and ids(lab.cloud) == {}
+    assert lab.running() == [] and lab.ids() == {}
     assert not [r for r in lab.leftovers() if r["kind"] == "spot-request"]
 
 
@@ -132,7 +115,7 @@ def test_a_capacity_block_is_bought_once_within_its_price_and_filled_in_its_zone
     lab.write(**BLOCK, capacity_block={"hours": 24, "max_upfront_usd": 60})
     with pytest.raises(ClassroomError, match=r"costs \$107.28, above the limit"):
         lab("provision")
-    assert ids(lab.cloud) == {}
+    assert lab.ids() == {}
     lab.write(capacity_block={"hours": 24, "max_upfront_usd": 120})
     (shown,) = [c for c in lab("provision", check=True)["changes"] if "buy" in c]
     assert "2026-11-22 11:30 to 2026-11-23 11:30 UTC in ap-southeast-4c" in shown

@@ -202,7 +202,7 @@ def test_all_that_is_made_carries_the_organisations_tags(lab: Lab) -> None:
         if r["tags"] is not None and not TAGS.items() <= r["tags"].items()
     ]
     assert bare == []
-    kinds = {r["kind"] for r in lab.leftovers()}
+    kinds = lab.kinds()
     assert {"instance", "volume", "role", "bucket", "budget", "function", "elastic-ip"} <= kinds
 
 
@@ -210,7 +210,7 @@ def test_machines_that_are_there_get_tags_that_were_added_later(lab: Lab) -> Non
     lab("provision")
     lab.write(tags=TAGS)
     lab("provision")
-    found = [r["tags"] for r in lab.leftovers() if r["kind"] == "instance"]
+    found = [r["tags"] for r in lab.machines()]
     assert all(TAGS.items() <= t.items() for t in found) and len(found) == 2
 
 

@@ -16,7 +16,6 @@ import yaml
 
 from classroom.spec import tags
 from conftest import INFRA, ClassFolder, Lab, to_the_real_time
-from labcloud.client import LabCloud
 from other_tools import find, needs
 
 PAGE = (INFRA.parent / "docs/other-tools.md").read_text(encoding="utf-8")
@@ -79,11 +78,6 @@ def test_aws_nuke_gets_one_account_and_keeps_the_doors(folder: ClassFolder) -> N
     assert "IAMUser" not in made["resource-types"]["includes"], "who runs it stays"
 
 
-def what_a_class_makes(cloud: LabCloud) -> set[str]:
-    """Return the kinds of what exists in the fake."""
-    return {r["kind"] for r in cloud.leftovers()}
-
-
 def test_aws_nuke_is_told_of_every_kind_that_a_class_makes(lab: Lab) -> None:
     names = {
         "instance": "EC2Instance",
@@ -109,7 +103,7 @@ def test_aws_nuke_is_told_of_every_kind_that_a_class_makes(lab: Lab) -> None:
     lab.write(my="lambda", work_copies="s3", elastic_ip=True)
     lab("provision")
     unknown_to_it = {"schedule-group"}  # the page says so
-    made = what_a_class_makes(lab.cloud) - unknown_to_it
+    made = lab.kinds() - unknown_to_it
     assert {"instance", "bucket", "role"} <= made
     assert {names[kind] for kind in made} <= set(
         write(lab.folder, "aws-nuke")["resource-types"]["includes"]
@@ -191,7 +185,7 @@ def test_custodian_stops_what_is_unarmed_and_removes_what_is_left(lab: Lab) -> N
     assert lab.running() == []
     lab.post("advance", seconds=120)
     run(DELETE_AFTER=over)  # what the machines held is free now
-    left = {r["kind"] for r in lab.leftovers()} & {"instance", "volume", "elastic-ip"}
+    left = lab.kinds() & {"instance", "volume", "elastic-ip"}
     assert not left
 
 
@@ -199,7 +193,7 @@ def test_custodian_stops_what_is_unarmed_and_removes_what_is_left(lab: Lab) -> N
 def test_custodian_names_a_machine_of_no_class_and_leaves_it(lab: Lab) -> None:
     lab("provision")
     ec2 = boto3.client("ec2", REGION)
-    mine = [r["id"] for r in lab.leftovers() if r["kind"] == "instance"]
+    mine = [r["id"] for r in lab.machines()]
     ec2.delete_tags(Resources=mine[:1], Tags=[{"Key": tags.CLASS}])
     write(lab.folder, "custodian")
     done = act(lab.folder, "-p", "lab-of-no-class", **lab.cloud.environ)

@@ -219,7 +219,7 @@ def test_a_second_look_with_amazon_aws_finds_what_the_library_would_miss(
     kinds = ("instance", "volume", "elastic-ip")
     bills = {r["id"] for r in lab.leftovers() if r["kind"] in kinds}
     assert len(bills) == 9
-    lost = next(r["id"] for r in lab.leftovers() if r["kind"] == "instance")
+    lost = next(r["id"] for r in lab.machines())
     boto3.client("ec2", "us-east-2").delete_tags(
         Resources=[lost], Tags=[{"Key": "trainium-labs:class"}]
     )

@@ -143,17 +143,12 @@ def test_every_login_gives_an_id_of_its_own_that_linux_and_aws_take(logins: list
 
 
 def test_a_section_is_a_limit_and_a_tag(lab: Lab) -> None:
+    lab.folder.sections = {"alice": "Lab-01", "bob": "lab-02"}
     lab.write(["alice", "bob"])
-    text = (lab.folder.path / "roster.csv").read_text().splitlines()
-    text[0] += ",section"
-    (lab.folder.path / "roster.csv").write_text(
-        "\n".join([text[0], text[1] + ",Lab-01", text[2] + ",lab-02", ""])
-    )
     lab("provision")
     tagged = {
         r["tags"]["trainium-labs:owner"]: r["tags"].get("trainium-labs:section")
-        for r in lab.leftovers()
-        if r["kind"] == "instance"
+        for r in lab.machines()
     }
     assert tagged == {"alice": "lab-01", "bob": "lab-02"}
     lab("stop", limit=["section:LAB-02"])
@@ -163,10 +158,8 @@ def test_a_section_is_a_limit_and_a_tag(lab: Lab) -> None:
 
 
 def test_an_assistant_looks_and_stops_a_section_and_no_more(lab: Lab) -> None:
+    lab.folder.sections = {"alice": "lab-01", "bob": "lab-02"}
     lab.write(["alice", "bob"], my="lambda", work_copies="s3")
-    text = (lab.folder.path / "roster.csv").read_text().splitlines()
-    rows = [text[0] + ",section", text[1] + ",lab-01", text[2] + ",lab-02", ""]
-    (lab.folder.path / "roster.csv").write_text("\n".join(rows))
     lab("provision")
     policy = lab("doctor", policy=True, assistant="lab-01")["policy"]
     with pytest.raises(ClassroomError, match="no section lab-3. The roster has: lab-01, lab-02"):

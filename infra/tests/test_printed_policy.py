@@ -126,7 +126,7 @@ def test_a_console_that_may_not_be_read_is_told(lab: Lab) -> None:
 
 def test_the_console_of_another_machine_stays_closed(lab: Lab) -> None:
     lab("provision")
-    ours = next(r["id"] for r in lab.leftovers() if r["kind"] == "instance")
+    ours = next(r["id"] for r in lab.machines())
     bounded(lab.cloud, policies.policy())
     ec2 = boto3.client("ec2", "us-east-2")
     ec2.get_console_output(InstanceId=ours)

@@ -110,11 +110,7 @@ def test_the_inventory_reaches_running_machines_by_id(lab: Lab, reach: str) -> N
     )
     found = json.loads(done.stdout)
     assert found["machines"]["hosts"] == ["alice"] and found["stopped"]["hosts"] == ["bob"]
-    machines = {
-        r["tags"]["trainium-labs:owner"]: r["id"]
-        for r in lab.leftovers()
-        if r["kind"] == "instance"
-    }
+    machines = {r["tags"]["trainium-labs:owner"]: r["id"] for r in lab.machines()}
     host = {  # what may hold no template is marked so
         key: value.get("__ansible_unsafe", value) if isinstance(value, dict) else value
         for key, value in found["_meta"]["hostvars"]["alice"].items()

@@ -28,7 +28,7 @@ def minutes(log: list[dict[str, Any]]) -> float:
 
 def guards_of(cloud: LabCloud) -> list[str]:
     """Return the guard tag of each machine."""
-    machines = [r for r in cloud.leftovers() if r["kind"] == "instance"]
+    machines = cloud.machines()
     return [m["tags"]["trainium-labs:guard"] for m in machines]
 
 

@@ -25,7 +25,7 @@ def weeks(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> Path:
         budget={"per_student_usd": 20, "class_usd": 60},
     )
     classroom("provision", folder.file)
-    ids = {r["tags"][tags.OWNER]: r["id"] for r in cloud.leftovers() if r["kind"] == "instance"}
+    ids = {r["tags"][tags.OWNER]: r["id"] for r in cloud.machines()}
     for i in ids.values():
         cloud.post(
             "busy", instance=i, start=cloud.post("now")["now"], end="2027-12-31T00:00:00+00:00"

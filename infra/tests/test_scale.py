@@ -88,5 +88,5 @@ def test_a_class_without_room_in_one_region_goes_on_in_the_next(lab: Lab) -> Non
     lab.write(7, regions=REGIONS)
     done = lab("provision")
     assert done["exit_code"] == 1 and len(done["launched"]) == 6 and len(done["unplaced"]) == 1
-    regions = Counter(r["region"] for r in lab.leftovers() if r["kind"] == "instance")
+    regions = Counter(r["region"] for r in lab.machines())
     assert regions == dict.fromkeys(REGIONS, 2)

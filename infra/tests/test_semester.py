@@ -103,7 +103,7 @@ def test_days_cost_what_was_planned_and_end(lab: Lab, first: dt.date, days: int)
     assert lab.running() == []
     ec2.start_instances(InstanceIds=[ids["away"]])  # someone starts one an hour before the end
     term.until(first + dt.timedelta(days=days), "09:00")
-    kinds = {r["kind"] for r in lab.leftovers()}
+    kinds = lab.kinds()
     assert not kinds & {
         "instance",
         "volume",
@@ -178,11 +178,7 @@ def test_the_budget_stops_a_class_that_never_sleeps(lab: Lab) -> None:
     )
     lab("provision")
     lab.post("set", cost_tags=["trainium-labs:class", "trainium-labs:budget"])
-    term = Term(lab.cloud)
-    for iid in term.ids().values():
-        lab.post(
-            "busy", instance=iid, start="2026-11-21T12:00:00+00:00", end="2026-12-21T12:00:00+00:00"
-        )
+    lab.busy()
     lab.post("advance", seconds=23 * 3600)
     stops = [e for e in lab.post("events") if e["kind"] == "stopped"]
     assert {e["why"] for e in stops} == {"budget trainium-labs.lab.class"} and lab.running() == []
@@ -193,10 +189,7 @@ def test_the_budget_stops_a_class_that_never_sleeps(lab: Lab) -> None:
 def test_status_shows_hours_and_dollars_also_of_machines_long_gone(lab: Lab) -> None:
     lab.write(["alice", "bob"])
     lab("provision")
-    for iid in Term(lab.cloud).ids().values():
-        lab.post(
-            "busy", instance=iid, start="2026-11-21T12:00:00+00:00", end="2026-11-21T23:00:00+00:00"
-        )
+    lab.busy()
     lab.post("advance", seconds=4 * 3600)
     lab("teardown")
     hours = lab("status")["hours"]

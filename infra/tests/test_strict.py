@@ -17,16 +17,6 @@ from conftest import START, ClassFolder, Lab
 from labcloud import automation
 from labcloud.client import LabCloud
 
-
-def instances(cloud: LabCloud) -> dict[str, tuple[str, str]]:
-    """Return machine -> (id, region) of what lives."""
-    return {
-        r["tags"]["trainium-labs:machine"]: (r["id"], r["region"])
-        for r in cloud.leftovers()
-        if r["kind"] == "instance"
-    }
-
-
 # ---- names and accounts ----
 
 
@@ -138,12 +128,12 @@ def test_what_is_seen_late_is_made_once_and_found_by_a_teardown(lab: Lab) -> Non
 def test_a_machine_that_is_only_starting_is_stopped_too(lab: Lab) -> None:
     lab("provision")
     lab("stop")
-    (first, region), _ = instances(lab.cloud).values()
-    ec2 = boto3.client("ec2", region)
+    first, *_ = lab.machines()
+    ec2 = boto3.client("ec2", first["region"])
     lab.post("set", turn_seconds={"pending": 40, "stopping": 4, "shutting-down": 4})
-    ec2.start_instances(InstanceIds=[first])
+    ec2.start_instances(InstanceIds=[first["id"]])
     with pytest.raises(ClientError, match="IncorrectInstanceState"):
-        ec2.stop_instances(InstanceIds=[first])
+        ec2.stop_instances(InstanceIds=[first["id"]])
     assert lab("stop").get("exit_code", 0) == 0 and lab.running() == []
 
 

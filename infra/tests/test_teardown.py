@@ -8,14 +8,8 @@ import pytest
 
 from classroom.aws.problems import ClassroomError
 from conftest import ClassFolder, Lab
-from labcloud.client import LabCloud
 
 GUARDS = {"alarm", "budget", "schedule", "schedule-group", "role"}
-
-
-def kinds(cloud: LabCloud) -> set[str]:
-    """Return what kinds of resources exist."""
-    return {r["kind"] for r in cloud.leftovers()}
 
 
 def test_teardown_touches_only_its_own_and_finds_far_regions(lab: Lab) -> None:
@@ -116,7 +110,7 @@ def test_guards_stay_while_machines_may_not_be_ended(lab: Lab) -> None:
     assert result["exit_code"] == 1
     assert any("lacks a permission" in line for line in result["lines"])
     assert any("guards of us-east-2: kept" in line for line in result["lines"])
-    assert GUARDS <= kinds(lab.cloud) and len(lab.running()) == 2
+    assert GUARDS <= lab.kinds() and len(lab.running()) == 2
     refused = sum(c["op"] == "TerminateInstances" for c in lab.log())
     assert refused <= 6, "what is refused is not asked for again and again"
     lab.post("advance", seconds=86400)
@@ -129,7 +123,7 @@ def test_guards_stay_where_machines_could_not_be_seen(lab: Lab) -> None:
     lab("provision")
     lab.fault("DescribeInstances", status=500, times=1000, region="us-east-2")
     result = lab("teardown")
-    assert result["exit_code"] == 1 and GUARDS <= kinds(lab.cloud) and len(lab.running()) == 2
+    assert result["exit_code"] == 1 and GUARDS <= lab.kinds() and len(lab.running()) == 2
     lab.post("clear")
     assert lab("teardown")["exit_code"] == 0 and lab.leftovers() == []
 
@@ -153,7 +147,7 @@ def test_credentials_that_expire_in_the_middle_are_one_sentence(lab: Lab, op: st
         lab.fault("DescribeVolumes", code="ExpiredToken", status=400, times=1000, skip=4)
     with pytest.raises(ClassroomError, match="credentials have expired.*Sign in again"):
         lab("teardown")
-    assert GUARDS <= kinds(lab.cloud)
+    assert GUARDS <= lab.kinds()
     lab.post("clear")
     assert lab("teardown")["exit_code"] == 0 and lab.leftovers() == []
 

@@ -83,6 +83,6 @@ def test_what_someone_has_made_by_hand_is_named_before_its_owner_is_forgotten(la
         said = lab("teardown", **options)["summary"]
         assert "made by hand" in said and all(f"{x} of" in said for x in named), said
         assert "of alice in us-east-2" in said and "bob" not in said
-    assert {r["kind"] for r in lab.leftovers()} == {"volume", "snapshot", "elastic-ip"}
+    assert lab.kinds() == {"volume", "snapshot", "elastic-ip"}
     again = lab("teardown")["summary"]
     assert named[0] in again and "detached" in again, "it still bills, on no machine"

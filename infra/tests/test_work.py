@@ -32,7 +32,7 @@ class Disks:
 
     def fill(self, seed: int = 0) -> None:
         """Write work onto every machine that has none yet."""
-        for m in [r for r in self.cloud.leftovers() if r["kind"] == "instance"]:
+        for m in self.cloud.machines():
             disk = self.path / m["id"]
             if disk.exists():
                 continue
@@ -86,15 +86,6 @@ def disks(tmp_path: Path, cloud: LabCloud, monkeypatch: pytest.MonkeyPatch) -> D
     return made
 
 
-def ids(cloud: LabCloud) -> dict[str, str]:
-    """Return machine -> instance id."""
-    return {
-        r["tags"]["trainium-labs:machine"]: r["id"]
-        for r in cloud.leftovers()
-        if r["kind"] == "instance"
-    }
-
-
 def second_laptop(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> None:
     """Lose everything that provision wrote."""
     shutil.rmtree(folder.path / "out")
@@ -108,7 +99,7 @@ def all_stopped(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> N
 def stopping(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> None:
     """Let the machines be on their way to stopped."""
     cloud.post("set", turn_seconds={"pending": 4, "stopping": 45, "shutting-down": 4})
-    boto3.client("ec2", "us-east-2").stop_instances(InstanceIds=list(ids(cloud).values()))
+    boto3.client("ec2", "us-east-2").stop_instances(InstanceIds=list(cloud.ids().values()))
 
 
 def broken_class_file(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> None:
@@ -159,12 +150,12 @@ def test_no_door_ends_a_machine_whose_work_could_not_be_fetched(
     lab("provision")
     disks.fill()
     lab.write(roster, budget={"per_student_usd": 50, "class_usd": 100})
-    before = ids(lab.cloud)
+    before = lab.ids()
     disks.faults(*[fault] * 8)
     with pytest.raises(ClassroomError, match="is not saved") as caught:
         lab(command, discard_work="", **options)
     assert "--discard-work" in str(caught.value) and caught.value.exit_code == 1
-    assert ids(lab.cloud) == before and sorted(lab.running()) == sorted(before.values())
+    assert lab.ids() == before and sorted(lab.running()) == sorted(before.values())
     disks.faults()
     assert lab(command, discard_work="", **options).get("exit_code", 0) == 0
     assert before["bob"] in disks.ended() and disks.lost(lab.folder.path / "out/lab") == []
@@ -239,7 +230,7 @@ def test_saving_leaves_stopped_machines_stopped(lab: Lab, disks: Disks) -> None:
     disks.fill()
     lab("stop", limit=["bob"])
     assert sorted(lab("save_work")["saved"]) == ["alice", "bob"]
-    assert lab.running() == [ids(lab.cloud)["alice"]]
+    assert lab.running() == [lab.ids()["alice"]]
 
 
 def test_each_student_of_a_shared_machine_is_saved(lab: Lab, disks: Disks) -> None:
