@@ -127,6 +127,7 @@ def folder(tmp_path: Path) -> ClassFolder:
     return made
 
 
+Classroom = Callable[..., dict[str, Any]]
 START = "2026-11-21T12:00:00"
 #: students of a class that tests bring up whole: a small one always, large ones with --full
 CLASSES = [12, *(pytest.param(n, marks=pytest.mark.full) for n in (100, 300))]
@@ -196,7 +197,7 @@ def at_odds(cloud: LabCloud, seed: int) -> Iterator[dt.timedelta]:
 
 def commands_at(
     cloud: LabCloud, monkeypatch: pytest.MonkeyPatch, seed: int | None = None
-) -> Callable[..., dict[str, Any]]:
+) -> Classroom:
     """Return a function that runs a command at a fake cloud's time; with a seed, each provision
     while clock and listings are at odds.
 
@@ -232,7 +233,29 @@ def commands_at(
 @pytest.fixture()
 def classroom(
     cloud: LabCloud, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Callable[..., dict[str, Any]]:
+) -> Classroom:
     """Return a function that runs a command in the fake cloud."""
     full = request.config.getoption("--full")
     return commands_at(cloud, monkeypatch, zlib.crc32(request.node.name.encode()) if full else None)
+
+
+class Lab:
+    """Hold a class of two that is written and not brought up, and its fake cloud; a call runs a
+    command on it."""
+
+    def __init__(self, folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> None:
+        self.folder, self.cloud, self.classroom = folder, cloud, classroom
+        self.write, self.post, self.fault = folder.write, cloud.post, cloud.fault
+        self.log, self.writes, self.settle = cloud.log, cloud.writes, cloud.settle
+        self.leftovers, self.running, self.machines = cloud.leftovers, cloud.running, cloud.machines
+        self.ids, self.kinds, self.busy = cloud.ids, cloud.kinds, cloud.busy
+
+    def __call__(self, command: str, file: Path | None = None, **options: Any) -> dict[str, Any]:
+        """Run a command, on this class unless another file is named."""
+        return self.classroom(command, file or self.folder.file, **options)
+
+
+@pytest.fixture()
+def lab(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> Lab:
+    """Return a class of two in the fake cloud."""
+    return Lab(folder, cloud, classroom)

@@ -6,14 +6,12 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
 from typing import Any
 
-from conftest import ClassFolder
+from conftest import ClassFolder, Classroom
 from function_server import FunctionServer
 from labcloud.client import LabCloud
 
-Classroom = Callable[..., dict[str, Any]]
 REGION = "us-east-2"
 
 

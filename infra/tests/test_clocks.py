@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,16 +12,14 @@ import pytest
 from classroom.aws import problems
 from classroom.aws.problems import ClassroomError
 from classroom.cli import commands
-from conftest import START, ClassFolder
+from conftest import START, ClassFolder, Lab
 from labcloud.client import LabCloud
 from test_every_call import Killed, line
-
-Classroom = Callable[..., dict[str, Any]]
 
 
 def machines(cloud: LabCloud) -> Counter[str]:
     """Return how many machines each name has, from the fake's memory."""
-    found = (r["tags"] for r in cloud.leftovers() if r["kind"] == "instance")
+    found = (r["tags"] for r in cloud.machines())
     return Counter(t["trainium-labs:machine"] for t in found)
 
 
@@ -77,39 +74,33 @@ def test_a_clock_that_is_a_little_off_changes_nothing(
     assert machines(cloud) == {"alice": 1, "bob": 1}
 
 
-def test_teardown_and_stop_work_with_any_clock(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    classroom("provision", folder.file)
-    with_the_clock(monkeypatch, cloud, 30)
-    stopped = commands.run("stop", str(folder.file))
+def test_teardown_and_stop_work_with_any_clock(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab("provision")
+    with_the_clock(monkeypatch, lab.cloud, 30)
+    stopped = commands.run("stop", str(lab.folder.file))
     assert any("30 minutes ahead of AWS's" in w for w in stopped["warnings"])
-    assert cloud.running() == []
-    with_the_clock(monkeypatch, cloud, -30)
-    ended = commands.run("teardown", str(folder.file), discard_work="lab")
-    assert ended["exit_code"] == 0 and cloud.leftovers() == []
+    assert lab.running() == []
+    with_the_clock(monkeypatch, lab.cloud, -30)
+    ended = commands.run("teardown", str(lab.folder.file), discard_work="lab")
+    assert ended["exit_code"] == 0 and lab.leftovers() == []
 
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("late", [0.5, 20, 85])
 @pytest.mark.parametrize("fault", [{"drop": True}, {"code": "InternalError", "status": 500}])
 def test_listings_that_lag_and_answers_that_are_lost_launch_no_second_machine(
-    folder: ClassFolder,
-    cloud: LabCloud,
-    classroom: Classroom,
-    late: float,
-    fault: dict[str, Any],
+    lab: Lab, late: float, fault: dict[str, Any]
 ) -> None:
-    cloud.post("set", machines_late_seconds=late)
-    cloud.fault("RunInstances", after=True, times=5, **fault)
-    classroom("provision", folder.file)
-    assert max(machines(cloud).values(), default=0) <= 1
-    assert classroom("provision", folder.file)["exit_code"] == 0
-    assert machines(cloud) == {"alice": 1, "bob": 1}
+    lab.post("set", machines_late_seconds=late)
+    lab.fault("RunInstances", after=True, times=5, **fault)
+    lab("provision")
+    assert max(machines(lab.cloud).values(), default=0) <= 1
+    assert lab("provision")["exit_code"] == 0
+    assert machines(lab.cloud) == {"alice": 1, "bob": 1}
 
 
 def test_a_run_that_was_cut_and_a_zone_that_has_room_again(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first run found no room in a zone and launched in the next; the second one, seconds
     later, sees neither the machines nor a full zone: its tokens are others."""
@@ -118,15 +109,15 @@ def test_a_run_that_was_cut_and_a_zone_that_has_room_again(
     def cut(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    cloud.post("set", machines_late_seconds=60)
-    cloud.fault("RunInstances", code="InsufficientInstanceCapacity", times=1)
+    lab.post("set", machines_late_seconds=60)
+    lab.fault("RunInstances", code="InsufficientInstanceCapacity", times=1)
     with monkeypatch.context() as patch:
         patch.setattr(arrivals, "settle", cut)
         with pytest.raises(KeyboardInterrupt):
-            commands.run("provision", str(folder.file))
-    assert machines(cloud) == {"alice": 1, "bob": 1}
-    assert classroom("provision", folder.file)["exit_code"] == 0
-    assert machines(cloud) == {"alice": 1, "bob": 1}
+            commands.run("provision", str(lab.folder.file))
+    assert machines(lab.cloud) == {"alice": 1, "bob": 1}
+    assert lab("provision")["exit_code"] == 0
+    assert machines(lab.cloud) == {"alice": 1, "bob": 1}
 
 
 #: minutes for which a student may have two machines, whatever happens
@@ -136,50 +127,45 @@ BOUND = 0.0
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_happens_no_student_has_two_machines(
-    folder: ClassFolder,
-    cloud: LabCloud,
-    classroom: Classroom,
-    monkeypatch: pytest.MonkeyPatch,
-    seed: int,
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Runs with a clock of -20 to 20 minutes, listings up to 90 s late, lost answers, and a kill at
     any call, until one brings the class up."""
     dice = random.Random(seed)
-    folder.write(3)
+    lab.write(3)
     late = dice.uniform(0, 89)
-    cloud.post("set", machines_late_seconds=late)
+    lab.post("set", machines_late_seconds=late)
     for _ in range(dice.randrange(4)):
         lost = dice.choice([{"drop": True}, {"code": "InternalError", "status": 500}])
-        cloud.fault("RunInstances", after=dice.random() < 0.7, skip=dice.randrange(4), **lost)
+        lab.fault("RunInstances", after=dice.random() < 0.7, skip=dice.randrange(4), **lost)
     told = []
     for run in range(8):
         skew = dice.uniform(-20, 20) if run < 4 and dice.random() < 0.3 else dice.uniform(-0.9, 0.9)
         at = dice.randrange(20, 160) if run < 4 and dice.random() < 0.7 else -1
         with line(monkeypatch, at, after=dice.random() < 0.5):
-            with_the_clock(monkeypatch, cloud, skew)
+            with_the_clock(monkeypatch, lab.cloud, skew)
             try:
-                code = str(commands.run("provision", str(folder.file))["exit_code"])
+                code = str(commands.run("provision", str(lab.folder.file))["exit_code"])
             except (Killed, ClassroomError) as error:
                 code = type(error).__name__
-        cloud.post("advance", seconds=dice.uniform(1, 30))
+        lab.post("advance", seconds=dice.uniform(1, 30))
         told.append(f"{skew:+.0f} min: {code}")
         if code == "0":
             break
-    print(f"listings {late:.0f} s late; {', '.join(told)}; {len(machines(cloud))} machines, two at"
-          f" once for {longest_doubled(cloud):.1f} min at most")  # shown with -s  # fmt: skip
+    doubled = f"two at once for {longest_doubled(lab.cloud):.1f} min at most"
+    count = len(machines(lab.cloud))
+    print(f"listings {late:.0f} s late; {', '.join(told)}; {count} machines, {doubled}")  # with -s
     assert told[-1].endswith(": 0"), told
-    assert machines(cloud) == dict.fromkeys(folder.students, 1)
-    assert longest_doubled(cloud) <= BOUND, told
+    assert machines(lab.cloud) == dict.fromkeys(lab.folder.students, 1)
+    assert longest_doubled(lab.cloud) <= BOUND, told
 
 
-def test_a_second_machine_is_named_by_status_and_ended_by_provision(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
+def test_a_second_machine_is_named_by_status_and_ended_by_provision(lab: Lab) -> None:
     import boto3
 
-    classroom("provision", folder.file)
+    lab("provision")
     ec2 = boto3.client("ec2", region_name="us-east-2")
-    (first, *_) = [r for r in cloud.leftovers() if r["kind"] == "instance"]
+    (first, *_) = lab.machines()
     tags = [{"Key": k, "Value": v} for k, v in first["tags"].items()]
     image = ec2.describe_instances(InstanceIds=[first["id"]])["Reservations"][0]["Instances"][0]
     ec2.run_instances(
@@ -189,19 +175,19 @@ def test_a_second_machine_is_named_by_status_and_ended_by_provision(
         MaxCount=1,
         TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
     )
-    cloud.settle()
+    lab.settle()
     name = first["tags"]["trainium-labs:machine"]
-    seen = classroom("status", folder.file)
+    seen = lab("status")
     assert seen["exit_code"] == 1
     assert any(f"{name} has a second machine" in p for p in seen["problems"])
-    cloud.post("advance", seconds=90)  # a listing that is late shows it, too
-    ended = classroom("provision", folder.file)
+    lab.post("advance", seconds=90)  # a listing that is late shows it, too
+    ended = lab("provision")
     assert any(f"{name} had a second machine" in w for w in ended["warnings"])
-    assert machines(cloud) == {"alice": 1, "bob": 1}
+    assert machines(lab.cloud) == {"alice": 1, "bob": 1}
 
 
 def test_a_run_that_was_cut_is_bound_to_its_name_and_account(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from classroom.machines import launch
 
@@ -211,10 +197,10 @@ def test_a_run_that_was_cut_is_bound_to_its_name_and_account(
     with monkeypatch.context() as patch:
         patch.setattr(launch, "arm", cut)
         with pytest.raises(KeyboardInterrupt):
-            commands.run("provision", str(folder.file))
-    folder.write(name="lab2")
+            commands.run("provision", str(lab.folder.file))
+    lab.write(name="lab2")
     with pytest.raises(ClassroomError, match="brought up as lab"):
-        classroom("provision", folder.file)
+        lab("provision")
 
 
 @pytest.mark.parametrize(

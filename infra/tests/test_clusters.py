@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sys
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,9 @@ import pytest
 
 from classroom.aws.problems import BadClass, ClassroomError
 from classroom.spec import class_file, clusters, instance_types
-from conftest import ClassFolder
+from conftest import ClassFolder, Classroom
 from labcloud.client import LabCloud
 
-Classroom = Callable[..., dict[str, Any]]
 HERE = Path(__file__).parent
 SIZE = {"nodes": 2, "core_hours_per_student": 20}
 
@@ -86,7 +84,7 @@ def test_the_nodes_are_guarded_as_other_machines_are(
     assert done["exit_code"] == 0, done
     again = classroom("provision", shared.file)
     assert not again["changes"] and not [w for w in again["warnings"] if "opened" in w], again
-    rows = [r for r in cloud.leftovers() if r["kind"] == "instance"]
+    rows = cloud.machines()
     assert {r["tags"]["trainium-labs:machine"] for r in rows} == {"node-01", "node-02"}
     assert {r["tags"]["trainium-labs:guard"] for r in rows} == {"armed"}
     alarms = boto3.client("cloudwatch", region_name="us-east-2").describe_alarms()["MetricAlarms"]
@@ -140,7 +138,7 @@ def test_a_cluster_is_not_ended_before_all_homes_are_saved(
     disks = tmp_path / "disks"
     monkeypatch.setenv("LAB_DISKS", str(disks))
     monkeypatch.setenv("CLASSROOM_SSH", f"{sys.executable} {HERE / 'fake_ssh.py'}")
-    for m in [r for r in cloud.leftovers() if r["kind"] == "instance"]:
+    for m in cloud.machines():
         (disks / m["id"] / "home/ubuntu").mkdir(parents=True)
         (disks / m["id"] / "region").write_text(m["region"])
         if m["tags"]["trainium-labs:machine"] == "node-01":
@@ -151,7 +149,7 @@ def test_a_cluster_is_not_ended_before_all_homes_are_saved(
     (disks / "faults").write_text("refused " * 4)
     with pytest.raises(ClassroomError, match="nothing was deleted"):
         classroom("teardown", shared.file, discard_work="")
-    assert {r["kind"] for r in cloud.leftovers()} >= {"instance"}
+    assert cloud.kinds() >= {"instance"}
     (disks / "faults").unlink()
     down = classroom("teardown", shared.file, discard_work="")
     assert down["exit_code"] == 0 and cloud.leftovers() == []

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -27,10 +26,9 @@ from classroom.guards import policies
 from classroom.spec import tags
 from classroom.work import copies
 from classroom.work.archives import WorkNotSaved
-from conftest import INFRA, ClassFolder
+from conftest import INFRA, ClassFolder, Classroom, Lab
 from labcloud.client import LabCloud
 
-Classroom = Callable[..., dict[str, Any]]
 PROGRAM = INFRA / "roles/work_copies/files/trainium-work-copy"
 BUCKET, REGION = "trainium-labs--lab--123456789012", "us-east-2"
 
@@ -40,7 +38,7 @@ class Machine:
 
     def __init__(self, cloud: LabCloud, folder: Path, student: str) -> None:
         self.cloud, self.student = cloud, student
-        found = [r for r in cloud.leftovers() if r["kind"] == "instance"]
+        found = cloud.machines()
         (mine,) = [r for r in found if r["tags"][tags.OWNER] == student]
         self.id, self.region, self.place = mine["id"], mine["region"], mine["tags"][tags.COPIES]
         self.root = folder / self.id
@@ -149,7 +147,7 @@ def machines(
 
 
 def test_the_bucket_is_closed_versioned_encrypted_and_ends_by_itself(
-    machines: dict[str, Machine], folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+    lab: Lab, machines: dict[str, Machine]
 ) -> None:
     s3 = boto3.client("s3", REGION)
     assert s3.get_bucket_versioning(Bucket=BUCKET)["Status"] == "Enabled"
@@ -160,12 +158,12 @@ def test_the_bucket_is_closed_versioned_encrypted_and_ends_by_itself(
     rules = s3.get_bucket_lifecycle_configuration(Bucket=BUCKET)["Rules"]
     assert rules[0]["NoncurrentVersionExpiration"]["NoncurrentDays"] == 30
     assert str(rules[1]["Expiration"]["Date"])[:10] == "2027-02-14"
-    assert classroom("provision", folder.file)["changed"] is False
+    assert lab("provision")["changed"] is False
     s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Suspended"})
-    assert classroom("provision", folder.file)["changed"] is True
+    assert lab("provision")["changed"] is True
     assert s3.get_bucket_versioning(Bucket=BUCKET)["Status"] == "Enabled"
-    folder.write(teardown="2027-01-20")
-    classroom("extend", folder.file)
+    lab.write(teardown="2027-01-20")
+    lab("extend")
     rules = s3.get_bucket_lifecycle_configuration(Bucket=BUCKET)["Rules"]
     assert str(rules[1]["Expiration"]["Date"])[:10] == "2027-02-19"
 
@@ -231,51 +229,43 @@ def _cloud() -> Any:
 
 
 def test_the_staff_restore_what_was_on_a_day_and_it_comes_beside_todays(
-    machines: dict[str, Machine],
-    folder: ClassFolder,
-    cloud: LabCloud,
-    classroom: Classroom,
-    tmp_path: Path,
+    lab: Lab, machines: dict[str, Machine], tmp_path: Path
 ) -> None:
     alice = machines["alice"]
     alice.run()
     was = tree(alice.home / "labs")
-    cloud.post("advance", seconds=2 * 24 * 3600)
+    lab.post("advance", seconds=2 * 24 * 3600)
     alice.write(kernels="a mistake")
     (alice.home / "labs/deep/er").unlink()
     alice.run()
     now = tree(alice.home / "labs")
-    done = classroom("restore", folder.file, limit=["alice"], as_of="2026-11-21")
+    done = lab("restore", limit=["alice"], as_of="2026-11-21")
     assert done["restored"] == ["alice"] and done["exit_code"] == 0
-    (fetched,) = (folder.path / "out/lab/restored").iterdir()
+    (fetched,) = (lab.folder.path / "out/lab/restored").iterdir()
     assert content(fetched, tmp_path / "a") == was
     assert "restored into" in alice.run() and "restored" not in alice.run(), "once"
     (beside,) = [p for p in alice.home.iterdir() if p.name.startswith("restored-2026-11-21")]
     assert tree(beside / "labs") == was and tree(alice.home / "labs") == now
-    early = classroom("restore", folder.file, limit=["alice"], as_of="2026-11-20")
+    early = lab("restore", limit=["alice"], as_of="2026-11-20")
     assert early["exit_code"] == 1 and "no copy from before 2026-11-21" in early["lines"][0]
     with pytest.raises(ClassroomError, match="is no date"):
-        classroom("restore", folder.file, as_of="yesterday")
+        lab("restore", as_of="yesterday")
 
 
 def test_work_of_a_spot_machine_that_ended_comes_with_the_next(
-    machines: dict[str, Machine],
-    folder: ClassFolder,
-    cloud: LabCloud,
-    classroom: Classroom,
-    tmp_path: Path,
+    lab: Lab, machines: dict[str, Machine], tmp_path: Path
 ) -> None:
     alice = machines["alice"]
     alice.run()
     was = tree(alice.home / "labs")
     boto3.client("ec2", alice.region).terminate_instances(InstanceIds=[alice.id])
-    cloud.post("advance", seconds=300)
-    assert "alice: the copy of 2026-11-" in str(classroom("provision", folder.file)["lines"])
-    new = Machine(cloud, tmp_path / "machines", "alice")
+    lab.post("advance", seconds=300)
+    assert "alice: the copy of 2026-11-" in str(lab("provision")["lines"])
+    new = Machine(lab.cloud, tmp_path / "machines", "alice")
     assert new.id != alice.id
     new.run()
     assert tree(new.home / "labs") == was, "as ~/labs, for there is none"
-    assert classroom("provision", folder.file)["changed"] is False
+    assert lab("provision")["changed"] is False
 
 
 class Metadata(BaseHTTPRequestHandler):
@@ -333,23 +323,19 @@ def full(cloud: LabCloud, m: Machine) -> None:
 
 
 def test_where_a_zone_is_full_the_work_moves_to_another(
-    machines: dict[str, Machine],
-    folder: ClassFolder,
-    cloud: LabCloud,
-    classroom: Classroom,
-    tmp_path: Path,
+    lab: Lab, machines: dict[str, Machine], tmp_path: Path
 ) -> None:
     alice, bob = machines["alice"], machines["bob"]
     alice.stop()
     was = tree(alice.home / "labs")
     bob.run()
     bob.stop(last=False)  # it crashed: no one knows what it did after its last copy
-    full(cloud, alice)
-    told = classroom("start", folder.file)
+    full(lab.cloud, alice)
+    told = lab("start")
     assert told["exit_code"] == 1 and "no free machine" in " ".join(told["lines"])
-    cloud.post("clear")
-    full(cloud, alice)
-    done = classroom("start", folder.file, elsewhere=True)
+    lab.post("clear")
+    full(lab.cloud, alice)
+    done = lab("start", elsewhere=True)
     lines = " ".join(done["lines"])
     assert "alice has a new machine in" in lines and "bob stays where it is" in lines
     ec2 = boto3.client("ec2", bob.region)
@@ -359,58 +345,50 @@ def test_where_a_zone_is_full_the_work_moves_to_another(
         ]
         == "stopped"
     )
-    cloud.settle()
-    new = Machine(cloud, tmp_path / "machines", "alice")
+    lab.settle()
+    new = Machine(lab.cloud, tmp_path / "machines", "alice")
     new.run()
     assert new.id != alice.id and tree(new.home / "labs") == was
 
 
-def test_without_copies_no_one_is_moved(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    classroom("stop", folder.file)
-    cloud.fault("StartInstances", code="InsufficientInstanceCapacity", status=500, times=9)
+def test_without_copies_no_one_is_moved(lab: Lab) -> None:
+    lab("provision")
+    lab("stop")
+    lab.fault("StartInstances", code="InsufficientInstanceCapacity", status=500, times=9)
     with pytest.raises(ClassroomError, match="would come without the work"):
-        classroom("start", folder.file, elsewhere=True)
-    assert len([r for r in cloud.leftovers() if r["kind"] == "instance"]) == 2
+        lab("start", elsewhere=True)
+    assert len(lab.machines()) == 2
 
 
 def test_a_teardown_fetches_last_words_without_starting_and_what_former_machines_left(
-    machines: dict[str, Machine],
-    folder: ClassFolder,
-    cloud: LabCloud,
-    classroom: Classroom,
-    tmp_path: Path,
+    lab: Lab, machines: dict[str, Machine], tmp_path: Path
 ) -> None:
     alice, bob = machines["alice"], machines["bob"]
     alice.stop()
     bob.run()
     was = {m.student: tree(m.home / "labs") for m in machines.values()}
     boto3.client("ec2", bob.region).terminate_instances(InstanceIds=[bob.id])  # taken
-    cloud.post("advance", seconds=300)
-    mark = len(cloud.log())
-    done = classroom("teardown", folder.file, discard_work="")
-    assert done["exit_code"] == 0 and cloud.leftovers() == []
-    assert "StartInstances" not in [c["op"] for c in cloud.log(mark)]
-    work = folder.path / "out/lab/work"
+    lab.post("advance", seconds=300)
+    mark = len(lab.log())
+    done = lab("teardown", discard_work="")
+    assert done["exit_code"] == 0 and lab.leftovers() == []
+    assert "StartInstances" not in [c["op"] for c in lab.log(mark)]
+    work = lab.folder.path / "out/lab/work"
     for student, files in was.items():
         assert content(work / f"{student}.tar.gz", tmp_path / student) == files
 
 
-def test_the_staff_may_keep_the_copies(
-    machines: dict[str, Machine], folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
+def test_the_staff_may_keep_the_copies(lab: Lab, machines: dict[str, Machine]) -> None:
     machines["alice"].run()
-    done = classroom("teardown", folder.file, keep_copies=True)
+    done = lab("teardown", keep_copies=True)
     assert done["exit_code"] == 0 and f"kept as you asked: bucket {BUCKET}" in done["summary"]
-    assert [r["kind"] for r in cloud.leftovers()] == ["bucket"]
-    assert classroom("teardown", folder.file)["exit_code"] == 0
-    assert cloud.leftovers() == []
+    assert [r["kind"] for r in lab.leftovers()] == ["bucket"]
+    assert lab("teardown")["exit_code"] == 0
+    assert lab.leftovers() == []
 
 
 def test_a_damaged_copy_keeps_the_bucket_and_a_false_last_word_proves_nothing(
-    machines: dict[str, Machine], folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+    lab: Lab, machines: dict[str, Machine]
 ) -> None:
     alice, bob = machines["alice"], machines["bob"]
     bob.run()
@@ -422,10 +400,10 @@ def test_a_damaged_copy_keeps_the_bucket_and_a_false_last_word_proves_nothing(
         Metadata={"sha256": "0" * 64},
     )
     boto3.client("ec2", bob.region).terminate_instances(InstanceIds=[bob.id])
-    cloud.post("advance", seconds=300)
+    lab.post("advance", seconds=300)
     with pytest.raises(WorkNotSaved, match="bob"):
-        classroom("teardown", folder.file, discard_work="alice")
-    assert BUCKET in [r["id"] for r in cloud.leftovers()]
+        lab("teardown", discard_work="alice")
+    assert BUCKET in [r["id"] for r in lab.leftovers()]
     # alice's machine says that it has copied something that it has not
     alice.run()
     alice.stop(last=False)
@@ -434,7 +412,9 @@ def test_a_damaged_copy_keeps_the_bucket_and_a_false_last_word_proves_nothing(
     place, found = copies.Folder(_cloud(), "lab", REGION), _machine(alice)
     from classroom.work.archives import Shelf
 
-    assert copies.shelve(place, Shelf(folder.path / "out/lab/work"), found, place.owners()) is None
+    assert (
+        copies.shelve(place, Shelf(lab.folder.path / "out/lab/work"), found, place.owners()) is None
+    )
 
 
 def _machine(m: Machine) -> Any:
@@ -445,14 +425,14 @@ def _machine(m: Machine) -> Any:
 
 
 def test_a_last_word_from_before_the_last_start_is_none(
-    machines: dict[str, Machine], folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+    lab: Lab, machines: dict[str, Machine]
 ) -> None:
     alice = machines["alice"]
     alice.stop()
     place = copies.Folder(_cloud(), "lab", REGION)
     assert copies.last_word(place, _machine(alice), place.owners())
-    cloud.post("advance", seconds=3600)
-    classroom("start", folder.file, limit=["alice"])
+    lab.post("advance", seconds=3600)
+    lab("start", limit=["alice"])
     alice.write(kernels="written after it")
     alice.stop(last=False)
     assert copies.last_word(place, _machine(alice), place.owners()) is None
@@ -473,30 +453,28 @@ def test_a_link_in_the_folder_is_copied_as_a_link(machines: dict[str, Machine]) 
     assert not any(n.startswith("labs/root/") for n in names)
 
 
-def test_who_has_the_printed_policies_can_do_all_of_it(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, tmp_path: Path
-) -> None:
+def test_who_has_the_printed_policies_can_do_all_of_it(lab: Lab, tmp_path: Path) -> None:
     boto3.client("iam").create_policy(
         PolicyName=policies.BOUNDARY, PolicyDocument=json.dumps(policies.boundary())
     )
-    cloud.post("permit", key="AKIAFAKE", policies=[policies.policy()])
-    folder.write(["alice"], work_copies="s3")
-    assert classroom("provision", folder.file)["exit_code"] == 0
-    alice = Machine(cloud, tmp_path / "machines", "alice")
+    lab.post("permit", key="AKIAFAKE", policies=[policies.policy()])
+    lab.write(["alice"], work_copies="s3")
+    assert lab("provision")["exit_code"] == 0
+    alice = Machine(lab.cloud, tmp_path / "machines", "alice")
     alice.write(kernels="x")
     alice.run()
-    assert classroom("restore", folder.file)["restored"] == ["alice"]
-    folder.write(work_copies="")
-    classroom("provision", folder.file)
+    assert lab("restore")["restored"] == ["alice"]
+    lab.write(work_copies="")
+    lab("provision")
     assert (
         boto3.client("iam").list_role_policies(RoleName="trainium-labs.lab.machine")["PolicyNames"]
         == []
     ), "machines hold no permission any more"
-    classroom("teardown", folder.file)
-    assert cloud.leftovers() == []
+    lab("teardown")
+    assert lab.leftovers() == []
 
 
-def test_a_shared_class_keeps_no_copies(folder: ClassFolder, classroom: Classroom) -> None:
-    folder.write(work_copies="s3", mode="shared")
+def test_a_shared_class_keeps_no_copies(lab: Lab) -> None:
+    lab.write(work_copies="s3", mode="shared")
     with pytest.raises(BadClass, match="read the others' copies"):
-        classroom("check", folder.file)
+        lab("check")

@@ -66,8 +66,14 @@ class Days:
                 "ANSIBLE_VAULT_PASSWORD_FILE": str(self.home / "password"),
                 "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             }
+        return self.ended([sys.executable, *words], command, folder, environ, code)
+
+    def ended(
+        self, words: list[str], command: str, folder: Path, environ: dict[str, str], code: int
+    ) -> str:
+        """Run a program to its end, which must have an exit code; return what it said."""
         done = subprocess.run(
-            [sys.executable, *words],
+            words,
             cwd=folder,
             env=environ,
             capture_output=True,
@@ -161,19 +167,7 @@ class FirstDay(Days):
             "CLASSROOM_NOW": self.cloud.post("now")["now"],
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         }
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=self.home,
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            stdin=subprocess.DEVNULL,
-        )
-        said = " ".join((done.stdout + done.stderr).split())
-        assert done.returncode == code, f"$ {command}\n{said}"
-        self.cloud.settle()
-        return said
+        return self.ended(["bash", "-c", command], command, self.home, environ, code)
 
 
 def test_the_first_page_of_the_setup_brings_one_machine_up_and_down(

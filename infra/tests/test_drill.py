@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from classroom.cli import drill
 from classroom.guards import roles
-from conftest import ClassFolder
-from labcloud.client import LabCloud
-
-Classroom = Callable[..., dict[str, Any]]
+from conftest import Lab
 
 
-def test_a_drill_shows_that_every_guard_acts_and_leaves_nothing(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    cloud.post("set", regions=["us-east-1", "us-east-2", "us-west-2"])
-    done = classroom("doctor", folder.file, drill=True)
-    steps = json.loads((folder.path / drill.FILE).read_text())["steps"]
+def test_a_drill_shows_that_every_guard_acts_and_leaves_nothing(lab: Lab) -> None:
+    lab.post("set", regions=["us-east-1", "us-east-2", "us-west-2"])
+    done = lab("doctor", drill=True)
+    steps = json.loads((lab.folder.path / drill.FILE).read_text())["steps"]
     assert done["exit_code"] == 0 and len(steps) == 8, steps
-    assert cloud.leftovers() == []
-    why = {e["why"] for e in cloud.post("events") if e["kind"] == "stopped"}
-    why |= {e["why"] for e in cloud.post("events") if e["kind"] == "stopping"}
+    assert lab.leftovers() == []
+    why = {e["why"] for e in lab.post("events") if e["kind"] == "stopped"}
+    why |= {e["why"] for e in lab.post("events") if e["kind"] == "stopping"}
     assert {"schedule unarmed", "alarm trainium-labs.lab-drill.drill.idle"} <= why
-    assert any("No drill" in line for line in classroom("provision", folder.file)["lines"]) is False
+    assert any("No drill" in line for line in lab("provision")["lines"]) is False
 
 
-def test_a_drill_finds_guards_that_aws_refuses(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cloud.post("set", regions=["us-east-1", "us-east-2", "us-west-2"])
+def test_a_drill_finds_guards_that_aws_refuses(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.post("set", regions=["us-east-1", "us-east-2", "us-west-2"])
     good = roles.guard_policy
 
     def old(run: Any) -> dict[str, Any]:
@@ -44,17 +36,15 @@ def test_a_drill_finds_guards_that_aws_refuses(
         return document
 
     monkeypatch.setattr(roles, "guard_policy", old)
-    done = classroom("doctor", folder.file, drill=True)
-    assert done["exit_code"] == 1 and cloud.leftovers() == []
-    steps = json.loads((folder.path / drill.FILE).read_text())["steps"]
+    done = lab("doctor", drill=True)
+    assert done["exit_code"] == 1 and lab.leftovers() == []
+    steps = json.loads((lab.folder.path / drill.FILE).read_text())["steps"]
     (bad,) = [s for s in steps if not s["good"]]
     assert bad["step"].startswith("a schedule starts") and "AWS refused" in bad["seen"]
-    assert any("No drill" in line for line in classroom("provision", folder.file)["lines"])
+    assert any("No drill" in line for line in lab("provision")["lines"])
 
 
-def test_a_transcript_that_may_be_given_away_names_no_one(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
+def test_a_transcript_that_may_be_given_away_names_no_one(lab: Lab) -> None:
     steps = [
         {
             "step": "x",
@@ -63,24 +53,22 @@ def test_a_transcript_that_may_be_given_away_names_no_one(
         }
     ]
     data = {"account": "123456789012", "region": "us-east-2", "good": True, "steps": steps}
-    (folder.path / drill.FILE).write_text(json.dumps(data))
-    classroom("doctor", folder.file, submit_transcript=True)
-    text = (folder.path / "drill-transcript.json").read_text()
+    (lab.folder.path / drill.FILE).write_text(json.dumps(data))
+    lab("doctor", submit_transcript=True)
+    text = (lab.folder.path / "drill-transcript.json").read_text()
     for secret in ("123456789012", "i-0123", "198.51", "example.edu", "alice", "lab-drill"):
         assert secret not in text, (secret, text)
     assert "us-east-2" in text
 
 
-def test_a_drill_tries_what_else_the_class_asks_for(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    cloud.post("set", regions=["us-east-1", "us-east-2", "us-west-2"])
-    folder.write(my="lambda", work_copies="s3", market="spot")
-    done = classroom("doctor", folder.file, drill=True)
-    steps = json.loads((folder.path / drill.FILE).read_text())["steps"]
+def test_a_drill_tries_what_else_the_class_asks_for(lab: Lab) -> None:
+    lab.post("set", regions=["us-east-1", "us-east-2", "us-west-2"])
+    lab.write(my="lambda", work_copies="s3", market="spot")
+    done = lab("doctor", drill=True)
+    steps = json.loads((lab.folder.path / drill.FILE).read_text())["steps"]
     assert done["exit_code"] == 0, steps
     seen = {s["step"]: s["seen"] for s in steps}
     assert "called" in seen["a schedule calls the students' function"]
     assert "keeps" in seen["the bucket for copies is made and read back"]
     assert "its request carries" in seen["a spot machine starts and stays ended"]
-    assert cloud.leftovers() == []
+    assert lab.leftovers() == []

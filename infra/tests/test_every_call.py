@@ -13,10 +13,9 @@ import pytest
 from botocore.httpsession import URLLib3Session
 
 from classroom.aws.problems import ClassroomError
-from conftest import START, ClassFolder
+from conftest import START, ClassFolder, Classroom, Lab
 from labcloud.client import LabCloud
 
-Classroom = Callable[..., dict[str, Any]]
 ALL = {
     "elastic_ip": True,
     "my": "lambda",
@@ -137,46 +136,36 @@ def end(classroom: Classroom, folder: ClassFolder, cloud: LabCloud, what: str) -
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("how", ENDS)
 def test_after_any_call_of_a_class_one_teardown_leaves_nothing(
-    folder: ClassFolder,
-    cloud: LabCloud,
-    classroom: Classroom,
-    how: str,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+    lab: Lab, how: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     full, tried = request.config.getoption("--full"), 0
     for number in calls(full, how, OF_CLASS):
         what = f"{how}, call {number}"
-        fresh(cloud, folder)
-        came = attempt(how, number, cloud, monkeypatch, lambda: live(classroom, folder))
+        fresh(lab.cloud, lab.folder)
+        came = attempt(how, number, lab.cloud, monkeypatch, lambda: live(lab, lab.folder))
         if not came:
             break
         tried += 1
         if number % 2:  # or first the same again
-            live(classroom, folder)
-        end(classroom, folder, cloud, what)
+            live(lab, lab.folder)
+        end(lab, lab.folder, lab.cloud, what)
     assert tried >= (3 if full else 2), tried
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("how", ENDS)
 def test_after_any_call_of_a_teardown_another_leaves_nothing(
-    folder: ClassFolder,
-    cloud: LabCloud,
-    classroom: Classroom,
-    how: str,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+    lab: Lab, how: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     full, tried = request.config.getoption("--full"), 0
     for number in calls(full, how, OF_TEARDOWN):
         what = f"{how}, call {number} of the teardown"
-        fresh(cloud, folder)
-        live(classroom, folder)
-        came = attempt(how, number, cloud, monkeypatch, lambda: classroom("teardown", folder.file))
+        fresh(lab.cloud, lab.folder)
+        live(lab, lab.folder)
+        came = attempt(how, number, lab.cloud, monkeypatch, lambda: lab("teardown"))
         if not came:
-            assert cloud.leftovers() == []
+            assert lab.leftovers() == []
             break
         tried += 1
-        end(classroom, folder, cloud, what)
+        end(lab, lab.folder, lab.cloud, what)
     assert tried >= (2 if full else 1), tried

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from classroom.aws.problems import ClassroomError
-from conftest import ClassFolder
-from labcloud.client import LabCloud
+from conftest import Lab
 
-Classroom = Callable[..., dict[str, Any]]
 REFUSED = {"code": "AccessDenied", "status": 403, "times": 10_000}
 
 
@@ -26,28 +24,26 @@ def outcome(call: Callable[[], dict[str, Any]]) -> tuple[int, str]:
 
 @pytest.mark.parametrize("op", ["DescribeAutomationExecutions", "PutMetricAlarm", "DescribeAlarms"])
 def test_provision_that_fails_with_machines_up_shows_them_and_exits_with_one(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, op: str
+    lab: Lab, op: str
 ) -> None:
-    cloud.fault("RunInstances", code="VcpuLimitExceeded", status=400, times=10_000)
-    classroom("provision", folder.file)  # the guards are proven
-    cloud.post("clear")
-    first = classroom("provision", folder.file)["exit_code"]
+    lab.fault("RunInstances", code="VcpuLimitExceeded", status=400, times=10_000)
+    lab("provision")  # the guards are proven
+    lab.post("clear")
+    first = lab("provision")["exit_code"]
     assert first == 0
-    cloud.fault(op, **REFUSED)
-    folder.write(["alice", "bob", "carol"])
-    code, _ = outcome(lambda: classroom("provision", folder.file))
+    lab.fault(op, **REFUSED)
+    lab.write(["alice", "bob", "carol"])
+    code, _ = outcome(lambda: lab("provision"))
     assert code == 1
-    cloud.post("clear")
-    cloud.settle()
-    assert classroom("provision", folder.file)["exit_code"] == 0
+    lab.post("clear")
+    lab.settle()
+    assert lab("provision")["exit_code"] == 0
 
 
-def test_machines_are_shown_when_the_proof_cannot_be_read_after_the_launch(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    cloud.fault("DescribeAutomationExecutions", skip=1, **REFUSED)
-    cloud.post("set", policy_seconds=0)
-    done = classroom("provision", folder.file)
+def test_machines_are_shown_when_the_proof_cannot_be_read_after_the_launch(lab: Lab) -> None:
+    lab.fault("DescribeAutomationExecutions", skip=1, **REFUSED)
+    lab.post("set", policy_seconds=0)
+    done = lab("provision")
     assert done["exit_code"] == 1 and "cannot be read" in done["warnings"][0]
     assert [r[0] for r in done["tables"][0]["rows"]] == ["alice", "bob"]
 
@@ -65,30 +61,26 @@ def test_machines_are_shown_when_the_proof_cannot_be_read_after_the_launch(
         ("DescribeInstances", 2),
     ],
 )
-def test_two_means_that_nothing_was_done(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, op: str, code: int
-) -> None:
-    cloud.fault(op, **REFUSED)
-    mark = len(cloud.log())
-    found, words = outcome(lambda: classroom("provision", folder.file, fresh=True))
+def test_two_means_that_nothing_was_done(lab: Lab, op: str, code: int) -> None:
+    lab.fault(op, **REFUSED)
+    mark = len(lab.log())
+    found, words = outcome(lambda: lab("provision", fresh=True))
     assert found == code, (op, words)
-    assert bool(cloud.writes(mark)) == (code == 1), op
+    assert bool(lab.writes(mark)) == (code == 1), op
 
 
-def test_stop_works_with_a_class_yml_that_is_broken(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    folder.write(stop_nightly="late", regions=["us-middle-9"])
-    done = classroom("stop", folder.file, limit=["alice"])
-    assert len(cloud.running()) == 1 and "has mistakes" in done["warnings"][0]
-    cloud.fault("DescribeInstances", region="us-west-2", status=500, times=99)
-    blind = classroom("stop", folder.file, check=True)
+def test_stop_works_with_a_class_yml_that_is_broken(lab: Lab) -> None:
+    lab("provision")
+    lab.write(stop_nightly="late", regions=["us-middle-9"])
+    done = lab("stop", limit=["alice"])
+    assert len(lab.running()) == 1 and "has mistakes" in done["warnings"][0]
+    lab.fault("DescribeInstances", region="us-west-2", status=500, times=99)
+    blind = lab("stop", check=True)
     assert any("us-west-2 could not be read" in w for w in blind["warnings"])
-    cloud.post("clear")
-    folder.file.write_text("name: [half", encoding="utf-8")  # class.lock.yml knows the name
-    done = classroom("stop", folder.file)
-    assert cloud.running() == [] and done["exit_code"] == 1 and done["lines"]
-    (folder.path / "class.lock.yml").unlink()
+    lab.post("clear")
+    lab.folder.file.write_text("name: [half", encoding="utf-8")  # class.lock.yml knows the name
+    done = lab("stop")
+    assert lab.running() == [] and done["exit_code"] == 1 and done["lines"]
+    (lab.folder.path / "class.lock.yml").unlink()
     with pytest.raises(ClassroomError, match="class.yml"):
-        classroom("stop", folder.file)
+        lab("stop")

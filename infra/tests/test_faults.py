@@ -4,16 +4,14 @@ without guards."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from classroom.aws.problems import ClassroomError
-from conftest import START, ClassFolder
+from conftest import START, ClassFolder, Classroom, Lab
 from labcloud.client import LabCloud
 
-Classroom = Callable[..., dict[str, Any]]
 ALWAYS = {"nightly", "teardown", "unarmed", "budget"}
 KINDS: dict[str, dict[str, Any]] = {
     "500": {"code": "InternalError", "status": 500, "times": 2},
@@ -60,49 +58,42 @@ def check_running(cloud: LabCloud, when: str) -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("batch", range(10))
-def test_a_hundred_faults_leave_nothing_behind(
-    folder: ClassFolder,
-    cloud: LabCloud,
-    classroom: Classroom,
-    batch: int,
-) -> None:
-    folder.write(["alice", "bob"], elastic_ip=True)
+def test_a_hundred_faults_leave_nothing_behind(lab: Lab, batch: int) -> None:
+    lab.write(["alice", "bob"], elastic_ip=True)
     fired = 0
     for number, (kind, call) in list(enumerate(plans(100)))[batch * 10 : (batch + 1) * 10]:
         what = f"fault {number}: {kind} at call {call}"
-        cloud.post("reset", at=START, soft=True)
-        cloud.post("set", regions=["us-east-1", "us-east-2", "us-west-2"])
-        (folder.path / "class.lock.yml").unlink(missing_ok=True)
-        cloud.fault(skip=call, **KINDS[kind])
+        lab.post("reset", at=START, soft=True)
+        lab.post("set", regions=["us-east-1", "us-east-2", "us-west-2"])
+        (lab.folder.path / "class.lock.yml").unlink(missing_ok=True)
+        lab.fault(skip=call, **KINDS[kind])
         try:
-            classroom("provision", folder.file)
+            lab("provision")
         except ClassroomError as error:
             assert str(error), what
-        fired += (
-            sum(c["status"] not in (200, 404, 409) or "performed" in c for c in cloud.log()) > 0
-        )
-        cloud.post("clear")
-        check_running(cloud, what)
-        tagged = [r for r in cloud.leftovers() if r["kind"] != "schedule"]
+        fired += sum(c["status"] not in (200, 404, 409) or "performed" in c for c in lab.log()) > 0
+        lab.post("clear")
+        check_running(lab.cloud, what)
+        tagged = [r for r in lab.leftovers() if r["kind"] != "schedule"]
         assert all((r["tags"] or {}).get("trainium-labs:class") == "lab" for r in tagged), (
             what,
             tagged,
         )
         if number % 2:
-            assert classroom("provision", folder.file)["exit_code"] == 0, what
-            kinds = [r["kind"] for r in cloud.leftovers() if ".failures." not in r["id"]]
+            assert lab("provision")["exit_code"] == 0, what
+            kinds = [r["kind"] for r in lab.leftovers() if ".failures." not in r["id"]]
             assert (
                 kinds.count("instance") == kinds.count("elastic-ip") == kinds.count("alarm") == 2
             ), (what, sorted(kinds))
-            assert classroom("provision", folder.file)["changed"] is False, what
+            assert lab("provision")["changed"] is False, what
         if number % 3 == 0:  # the same fault during the teardown
-            cloud.fault(skip=call, **KINDS[kind])
-            classroom_or_error(classroom, folder)
-            cloud.post("clear")
-        done = classroom("teardown", folder.file)
+            lab.fault(skip=call, **KINDS[kind])
+            classroom_or_error(lab, lab.folder)
+            lab.post("clear")
+        done = lab("teardown")
         never = "nothing here says that it ever did" in done["summary"]  # nothing was made at all
         assert done["exit_code"] == 0 or never, what
-        assert cloud.leftovers() == [], what
+        assert lab.leftovers() == [], what
     assert fired >= 9, "the faults of this batch did happen"
 
 

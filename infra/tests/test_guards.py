@@ -12,10 +12,9 @@ import pytest
 
 from classroom.aws.problems import ClassroomError
 from classroom.guards import policies
-from conftest import ClassFolder
+from conftest import Lab
 from labcloud.client import LabCloud
 
-Classroom = Callable[..., dict[str, Any]]
 ACCOUNT = "123456789012"
 TAGS = ["trainium-labs:class", "trainium-labs:budget"]
 
@@ -40,22 +39,20 @@ def definition_only(document: dict[str, Any]) -> None:
             s["Resource"] = [r for r in s["Resource"] if "automation-definition" in r]
 
 
-def test_every_guard_of_a_class_would_act(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    made = cloud.post("now")["now"]
-    cloud.post("advance", seconds=16 * 60)
-    events = cloud.post("events")
+def test_every_guard_of_a_class_would_act(lab: Lab) -> None:
+    lab("provision")
+    made = lab.post("now")["now"]
+    lab.post("advance", seconds=16 * 60)
+    events = lab.post("events")
     assert [e for e in events if e["kind"] == "schedule" and e["t"] >= made]
-    assert not cloud.refused(since=made)
+    assert not lab.cloud.refused(since=made)
     for event in events:
         if event["kind"] == "running":
             assert {"nightly", "teardown", "unarmed", "budget"} <= set(event["guards"])
 
 
 def test_no_machine_is_started_while_no_guard_has_acted(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The role as it once was: schedules exist, are enabled, and AWS refuses each of them."""
     from classroom.guards import roles
@@ -68,24 +65,22 @@ def test_no_machine_is_started_while_no_guard_has_acted(
         return document
 
     monkeypatch.setattr(roles, "guard_policy", old)
-    done = classroom("provision", folder.file)
+    done = lab("provision")
     assert done["exit_code"] == 1 and "AWS refused" in done["warnings"][0], done["warnings"]
-    assert [r for r in cloud.leftovers() if r["kind"] == "instance"] == []
+    assert lab.machines() == []
     monkeypatch.setattr(roles, "guard_policy", good)
-    cloud.post("advance", seconds=1)
-    assert classroom("provision", folder.file)["exit_code"] == 0, "it is tried at once"
-    assert len(cloud.running()) == 2
-    tags = [r["tags"] for r in cloud.leftovers() if r["kind"] == "instance"]
+    lab.post("advance", seconds=1)
+    assert lab("provision")["exit_code"] == 0, "it is tried at once"
+    assert len(lab.running()) == 2
+    tags = [r["tags"] for r in lab.machines()]
     assert [t["trainium-labs:guard"] for t in tags] == ["armed"] * 2
 
 
-def test_status_tells_what_aws_answered_the_guards(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    cloud.post("set", cost_tags=TAGS)
-    cloud.post("advance", seconds=16 * 60)
-    status = classroom("status", folder.file)
+def test_status_tells_what_aws_answered_the_guards(lab: Lab) -> None:
+    lab("provision")
+    lab.post("set", cost_tags=TAGS)
+    lab.post("advance", seconds=16 * 60)
+    status = lab("status")
     assert status["problems"] == [] and status["budget"]["visible"] is True
     last = {g["guard"]: g for g in status["guards"]}
     assert last["unarmed"]["status"] == "Success" and last["unarmed"]["at"]
@@ -95,52 +90,46 @@ def test_status_tells_what_aws_answered_the_guards(
         document["Statement"][0]["Action"] = ["ec2:TerminateInstances"]
 
     guard_policy(no_stop)
-    for m in [r for r in cloud.leftovers() if r["kind"] == "instance"]:
-        ends = {"start": "2026-11-21T00:00:00+00:00", "end": "2026-12-21T00:00:00+00:00"}
-        cloud.post("busy", instance=m["id"], **ends)
-    cloud.post("advance", seconds=20 * 3600)  # past 23:30 in New York
-    problems = classroom("status", folder.file)["problems"]
+    lab.busy()
+    lab.post("advance", seconds=20 * 3600)  # past 23:30 in New York
+    problems = lab("status")["problems"]
     assert any("nightly in us-east-2 did not act: Failed" in p for p in problems), problems
     guard_policy(definition_only)
-    cloud.post("advance", seconds=1800)
-    problems = classroom("status", folder.file)["problems"]
+    lab.post("advance", seconds=1800)
+    problems = lab("status")["problems"]
     assert any("scheduler in us-east-2 did not act: refused" in p for p in problems), problems
 
 
-def test_status_tells_what_the_alarms_did(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    cloud.post("set", cost_tags=TAGS)
+def test_status_tells_what_the_alarms_did(lab: Lab) -> None:
+    lab("provision")
+    lab.post("set", cost_tags=TAGS)
 
     def told() -> tuple[dict[str, Any], list[str]]:
-        status = classroom("status", folder.file)
+        status = lab("status")
         return next(g for g in status["guards"] if g["guard"] == "idle alarms"), status["problems"]
 
     assert told()[0]["at"] is None and "none acted" in told()[0]["status"] and told()[1] == []
-    cloud.post("advance", seconds=50 * 60)
+    lab.post("advance", seconds=50 * 60)
     seen, problems = told()
-    assert cloud.running() == [] and problems == []
+    assert lab.running() == [] and problems == []
     assert seen["status"] == "Success" and "ec2:stop" in seen["answer"] and seen["at"]
     # Someone deletes the role that CloudWatch acts with: the alarm fires, and nothing stops.
     boto3.client("iam").delete_role(RoleName="AWSServiceRoleForCloudWatchEvents")
-    classroom("start", folder.file)
-    cloud.post("advance", seconds=50 * 60)
+    lab("start")
+    lab.post("advance", seconds=50 * 60)
     seen, problems = told()
-    assert len(cloud.running()) == 2 and seen["status"] == "2 of 4 failed"
+    assert len(lab.running()) == 2 and seen["status"] == "2 of 4 failed"
     assert any("idle alarms in us-east-2 did not act: 2 of 4 failed" in p for p in problems)
 
 
-def test_status_counts_unguarded_minutes(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    (alice, _bob) = [r["id"] for r in cloud.leftovers() if r["kind"] == "instance"]
+def test_status_counts_unguarded_minutes(lab: Lab) -> None:
+    lab("provision")
+    (alice, _bob) = [r["id"] for r in lab.machines()]
     boto3.client("ec2", "us-east-2").create_tags(
         Resources=[alice], Tags=[{"Key": "trainium-labs:guard", "Value": "odd"}]
     )
-    cloud.post("advance", seconds=600)
-    status = classroom("status", folder.file)
+    lab.post("advance", seconds=600)
+    status = lab("status")
     (minutes,) = status["unguarded_minutes"].values()
     assert 10 <= minutes < 12 and "minutes unguarded" in status["problems"][0]
 
@@ -148,128 +137,107 @@ def test_status_counts_unguarded_minutes(
 # ---- budgets ----
 
 
-def test_a_budget_without_active_tags_is_blind_and_status_says_so(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    status = classroom("status", folder.file)
+def test_a_budget_without_active_tags_is_blind_and_status_says_so(lab: Lab) -> None:
+    lab("provision")
+    status = lab("status")
     assert any("Budgets are blind" in p for p in status["problems"])
-    cloud.post("set", denied=["ce:ListCostAllocationTags"])
-    status = classroom("status", folder.file)
+    lab.post("set", denied=["ce:ListCostAllocationTags"])
+    status = lab("status")
     assert any("ask the owner of the bill" in p for p in status["problems"])
 
 
-def keep_busy(cloud: LabCloud) -> None:
-    """Let all machines compute until the end of the year."""
-    for m in [r for r in cloud.leftovers() if r["kind"] == "instance"]:
-        ends = {"start": "2026-11-21T00:00:00+00:00", "end": "2026-12-31T00:00:00+00:00"}
-        cloud.post("busy", instance=m["id"], **ends)
-
-
-def test_a_class_over_budget_is_not_started_again_until_the_budget_is_raised(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(["alice", "bob"], budget={"per_student_usd": 15, "class_usd": 30})
-    classroom("provision", folder.file)
-    cloud.post("set", cost_tags=TAGS)
-    keep_busy(cloud)
+def test_a_class_over_budget_is_not_started_again_until_the_budget_is_raised(lab: Lab) -> None:
+    lab.write(["alice", "bob"], budget={"per_student_usd": 15, "class_usd": 30})
+    lab("provision")
+    lab.post("set", cost_tags=TAGS)
+    lab.busy()
     for _ in range(3):
-        cloud.post("advance", seconds=16 * 3600)
-        if not cloud.running():
+        lab.post("advance", seconds=16 * 3600)
+        if not lab.running():
             break
-    assert not cloud.running()
-    if not [e for e in cloud.post("events") if e["kind"] == "budget-stop"]:
-        classroom("start", folder.file, over_budget=True)
-        cloud.post("advance", seconds=12 * 3600)
-    assert [e for e in cloud.post("events") if e["kind"] == "budget-stop"]
+    assert not lab.running()
+    if not [e for e in lab.post("events") if e["kind"] == "budget-stop"]:
+        lab("start", over_budget=True)
+        lab.post("advance", seconds=12 * 3600)
+    assert [e for e in lab.post("events") if e["kind"] == "budget-stop"]
     with pytest.raises(ClassroomError, match=r"has used \$\d+\.\d\d of its \$30.00"):
-        classroom("start", folder.file)
-    assert not cloud.running()
-    folder.write(budget={"per_student_usd": 100, "class_usd": 200})
-    classroom("provision", folder.file)
+        lab("start")
+    assert not lab.running()
+    lab.write(budget={"per_student_usd": 100, "class_usd": 200})
+    lab("provision")
     actions = boto3.client("budgets", "us-east-1").describe_budget_actions_for_budget(
         AccountId=ACCOUNT, BudgetName="trainium-labs.lab.class"
     )["Actions"]
     assert {a["Status"] for a in actions} == {"STANDBY"}, "it may act again"
-    classroom("start", folder.file)
-    assert len(cloud.running()) == 2
+    lab("start")
+    assert len(lab.running()) == 2
 
 
-def test_a_budget_that_could_not_stop_the_class_is_told(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(["alice", "bob"], stop_nightly="23:30")
-    folder.write(budget={"per_student_usd": 10, "class_usd": 10})
-    classroom("provision", folder.file)
-    cloud.post("set", cost_tags=TAGS)
-    keep_busy(cloud)
-    assert classroom("status", folder.file)["problems"] == []
+def test_a_budget_that_could_not_stop_the_class_is_told(lab: Lab) -> None:
+    lab.write(["alice", "bob"], stop_nightly="23:30")
+    lab.write(budget={"per_student_usd": 10, "class_usd": 10})
+    lab("provision")
+    lab.post("set", cost_tags=TAGS)
+    lab.busy()
+    assert lab("status")["problems"] == []
     guard_policy(definition_only)
-    cloud.post("advance", seconds=12.5 * 3600)
-    problems = classroom("status", folder.file)["problems"]
+    lab.post("advance", seconds=12.5 * 3600)
+    problems = lab("status")["problems"]
     assert any("was to stop the machines and could not (EXECUTION_FAILURE)" in p for p in problems)
 
 
-def test_a_budget_has_the_dollars_of_class_yml_to_the_cent(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
+def test_a_budget_has_the_dollars_of_class_yml_to_the_cent(lab: Lab) -> None:
     """Six digits are not enough for a class, and AWS takes no 1e+06."""
-    folder.write(["alice"], budget={"per_student_usd": 9876.54, "class_usd": 12345.67})
-    classroom("provision", folder.file)
+    lab.write(["alice"], budget={"per_student_usd": 9876.54, "class_usd": 12345.67})
+    lab("provision")
     found = boto3.client("budgets", "us-east-1").describe_budgets(AccountId=ACCOUNT)["Budgets"]
     amounts = {b["BudgetName"].split(".")[-1]: b["BudgetLimit"]["Amount"] for b in found}
     assert amounts == {"class": "12345.67", "account": "12345.67", "alice": "9876.54"}
-    again = classroom("provision", folder.file)
+    again = lab("provision")
     assert not [c for c in again["changes"] if "budget" in c], again["changes"]
 
 
-def test_one_student_over_budget_does_not_stop_the_others(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(["alice", "bob"], budget={"per_student_usd": 5, "class_usd": 10})
-    classroom("provision", folder.file)
-    classroom("stop", folder.file, limit=["bob"])
-    keep_busy(cloud)
-    cloud.post("advance", seconds=5 * 3600)
-    classroom("stop", folder.file)
-    done = classroom("start", folder.file)
-    assert done["exit_code"] == 1 and len(cloud.running()) == 1
+def test_one_student_over_budget_does_not_stop_the_others(lab: Lab) -> None:
+    lab.write(["alice", "bob"], budget={"per_student_usd": 5, "class_usd": 10})
+    lab("provision")
+    lab("stop", limit=["bob"])
+    lab.busy()
+    lab.post("advance", seconds=5 * 3600)
+    lab("stop")
+    done = lab("start")
+    assert done["exit_code"] == 1 and len(lab.running()) == 1
     assert any("alice" in line and "Raise budget.per_student_usd" in line for line in done["lines"])
 
 
-def test_a_student_over_budget_is_stopped_by_aws_if_the_class_asks_for_it(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
+def test_a_student_over_budget_is_stopped_by_aws_if_the_class_asks_for_it(lab: Lab) -> None:
     money = {"per_student_usd": 10, "class_usd": 20}
-    folder.write(["alice", "bob"])
-    folder.write(budget={**money, "stop_each": True})
-    classroom("provision", folder.file)
-    cloud.post("set", cost_tags=TAGS)
-    keep_busy(cloud)
-    classroom("stop", folder.file, limit=["bob"])
-    cloud.post("advance", seconds=12.5 * 3600)  # alice has used $16; Budgets looks now and then
-    stops = [e["budget"] for e in cloud.post("events") if e["kind"] == "budget-stop"]
-    assert stops == ["trainium-labs.lab.owner.alice"] and cloud.running() == []
-    classroom("start", folder.file, limit=["bob"])
-    cloud.post("advance", seconds=3600)
-    assert len(cloud.running()) == 1, "no one else is stopped"
-    mark = len(cloud.log())
-    folder.write(budget={**money, "stop_each": False})
-    classroom("provision", folder.file)
-    assert cloud.writes(mark).count("DeleteBudgetAction") == 2
+    lab.write(["alice", "bob"])
+    lab.write(budget={**money, "stop_each": True})
+    lab("provision")
+    lab.post("set", cost_tags=TAGS)
+    lab.busy()
+    lab("stop", limit=["bob"])
+    lab.post("advance", seconds=12.5 * 3600)  # alice has used $16; Budgets looks now and then
+    stops = [e["budget"] for e in lab.post("events") if e["kind"] == "budget-stop"]
+    assert stops == ["trainium-labs.lab.owner.alice"] and lab.running() == []
+    lab("start", limit=["bob"])
+    lab.post("advance", seconds=3600)
+    assert len(lab.running()) == 1, "no one else is stopped"
+    mark = len(lab.log())
+    lab.write(budget={**money, "stop_each": False})
+    lab("provision")
+    assert lab.writes(mark).count("DeleteBudgetAction") == 2
     found = boto3.client("budgets", "us-east-1").describe_budget_actions_for_account(
         AccountId=ACCOUNT
     )["Actions"]
     assert {a["BudgetName"] for a in found} == {"trainium-labs.lab.class"}
 
 
-def test_a_budget_is_one_period_and_one_students_in_one_class(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    folder.write(name="other")
-    (folder.path / "class.lock.yml").unlink()
-    classroom("provision", folder.file)
+def test_a_budget_is_one_period_and_one_students_in_one_class(lab: Lab) -> None:
+    lab("provision")
+    lab.write(name="other")
+    (lab.folder.path / "class.lock.yml").unlink()
+    lab("provision")
     found = boto3.client("budgets", "us-east-1").describe_budgets(AccountId=ACCOUNT)["Budgets"]
     assert {b["TimeUnit"] for b in found} == {"CUSTOM"}
     filters = [b["CostFilters"]["TagKeyValue"][0] for b in found if b["CostFilters"]]
@@ -277,12 +245,10 @@ def test_a_budget_is_one_period_and_one_students_in_one_class(
     assert "user:trainium-labs:budget$lab.alice" in filters
 
 
-def test_a_changed_address_reaches_the_budgets(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    folder.write(contact="new@example.edu")
-    classroom("provision", folder.file)
+def test_a_changed_address_reaches_the_budgets(lab: Lab) -> None:
+    lab("provision")
+    lab.write(contact="new@example.edu")
+    lab("provision")
     client = boto3.client("budgets", "us-east-1")
     for name, people in (("class", set()), ("owner.alice", {"alice@example.edu"})):
         place = {"AccountId": ACCOUNT, "BudgetName": f"trainium-labs.lab.{name}"}
@@ -290,16 +256,14 @@ def test_a_changed_address_reaches_the_budgets(
             mails = client.describe_subscribers_for_notification(**place, Notification=n)
             found = {s["Address"] for s in mails["Subscribers"]}
             assert found == {"new@example.edu"} | people
-    mark = len(cloud.log())
-    classroom("provision", folder.file)
-    assert cloud.writes(mark) == []
+    mark = len(lab.log())
+    lab("provision")
+    assert lab.writes(mark) == []
 
 
-def test_students_of_a_shared_machine_get_the_mail_that_their_page_promises(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(["alice", "bob"], mode="shared")
-    classroom("provision", folder.file)
+def test_students_of_a_shared_machine_get_the_mail_that_their_page_promises(lab: Lab) -> None:
+    lab.write(["alice", "bob"], mode="shared")
+    lab("provision")
     client = boto3.client("budgets", "us-east-1")
     place = {"AccountId": ACCOUNT, "BudgetName": "trainium-labs.lab.owner.node-01"}
     (first, *_) = client.describe_notifications_for_budget(**place)["Notifications"]
@@ -318,30 +282,7 @@ def bounded(cloud: LabCloud, rules: dict[str, Any], **more: Any) -> None:
     cloud.post("set", callers={"AKIAFAKE": {"policies": [rules]}}, **more)
 
 
-def test_the_printed_policy_is_enough_for_a_whole_class_and_for_nothing_else(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    bounded(cloud, policies.policy())
-    folder.write(["alice", "bob"], elastic_ip=True, market="spot")
-    for command in ("provision", "status", "stop", "start", "extend", "doctor", "teardown"):
-        done = classroom(command, folder.file)
-        refused = [c for c in cloud.log() if "not authorized" in c.get("error", "")]
-        assert {c["op"] for c in cloud.log() if c["status"] == 403} <= {
-            "SimulatePrincipalPolicy"
-        }, (command, refused)
-        assert done.get("exit_code", 0) == 0, (command, done)
-    iam = boto3.client("iam")
-    with pytest.raises(iam.exceptions.ClientError, match="AccessDenied"):
-        iam.create_role(RoleName="admin", AssumeRolePolicyDocument="{}")
-    with pytest.raises(iam.exceptions.ClientError, match="AccessDenied"):
-        iam.create_user(UserName="somebody")
-    own = [r for r in cloud.leftovers() if "aws-service-role" not in r["id"]]
-    assert own == []
-
-
-def test_a_policy_for_names_of_ours_is_not_refused_beforehand(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
+def test_a_policy_for_names_of_ours_is_not_refused_beforehand(lab: Lab) -> None:
     """The simulator denies what it is asked about "*"; EC2's own dry run decides."""
     simulate = {"Effect": "Allow", "Action": "iam:SimulatePrincipalPolicy", "Resource": "*"}
     mfa = {"Bool": {"aws:MultiFactorAuthPresent": "true"}}
@@ -349,75 +290,37 @@ def test_a_policy_for_names_of_ours_is_not_refused_beforehand(
     rules["Statement"] = [
         {**s, "Condition": {**s.get("Condition", {}), **mfa}} for s in rules["Statement"]
     ] + [simulate]
-    bounded(cloud, rules, mfa=True)
-    done = classroom("provision", folder.file)
+    bounded(lab.cloud, rules, mfa=True)
+    done = lab("provision")
     assert done["exit_code"] == 0
-    cloud.post("set", mfa=False)
-    folder.write(["alice", "bob", "carol"])
+    lab.post("set", mfa=False)
+    lab.write(["alice", "bob", "carol"])
     with pytest.raises(ClassroomError, match="lacks a permission"):
-        classroom("provision", folder.file)
+        lab("provision")
 
 
-def test_no_service_linked_role_is_a_sentence_before_machines_are_unguarded(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
+def test_no_service_linked_role_is_a_sentence_before_machines_are_unguarded(lab: Lab) -> None:
     rules = policies.policy()
     rules["Statement"] = rules["Statement"][:-1]
-    bounded(cloud, rules)
-    done = classroom("provision", folder.file)
+    bounded(lab.cloud, rules)
+    done = lab("provision")
     assert done["exit_code"] == 1 and "not armed" in done["lines"][0]
-    cloud.post("advance", seconds=31 * 60)
-    assert cloud.running() == [], "AWS stops what could not be armed"
+    lab.post("advance", seconds=31 * 60)
+    assert lab.running() == [], "AWS stops what could not be armed"
 
 
-def closed(*regions: str) -> dict[str, Any]:
-    """Return an organisation that allows some regions only, as AWS's example does."""
-    free = ["iam:*", "budgets:*", "ce:*", "sts:*", "pricing:*"]
-    where = {"StringNotEquals": {"aws:RequestedRegion": list(regions)}}
-    deny = {"Effect": "Deny", "NotAction": free, "Resource": "*", "Condition": where}
-    allow = {"Effect": "Allow", "Action": "*", "Resource": "*"}
-    return {"organisation": [{"Statement": [allow, deny]}]}
-
-
-def test_an_organisation_that_denies_most_regions_lets_a_class_end_clean(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    cloud.post("set", regions=cloud.post("all_regions")[:18])
-    regions = [r for r in cloud.post("all_regions")[:18]]
-    folder.write(regions=["us-east-2"])
-    open_ = ["us-east-1", "us-east-2", "us-west-2"]
-    cloud.post("set", regions=sorted({*regions[:15], *open_}), **closed(*open_))
-    assert classroom("provision", folder.file)["exit_code"] == 0
-    done = classroom("teardown", folder.file)
-    assert done["exit_code"] == 0 and "denied to you, also to launch" in done["summary"]
-    assert cloud.leftovers() == []
-
-
-def test_a_denial_where_the_class_has_been_is_no_emptiness(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    cloud.post("set", **closed("us-east-1", "us-west-2"))
-    done = classroom("teardown", folder.file)
-    assert done["exit_code"] == 1 and any("us-east-2" in line for line in done["lines"])
-    cloud.post("set", organisation=None)
-    assert classroom("teardown", folder.file)["exit_code"] == 0 and cloud.leftovers() == []
-
-
-def test_a_machine_made_by_hand_beside_the_class_is_seen_by_the_account_s_budget(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    classroom("stop", folder.file)
+def test_a_machine_made_by_hand_beside_the_class_is_seen_by_the_account_s_budget(lab: Lab) -> None:
+    lab("provision")
+    lab("stop")
     ec2 = boto3.client("ec2", "us-west-2")
     image = ec2.describe_images()["Images"][0]["ImageId"]
     ec2.run_instances(ImageId=image, InstanceType="trn1.32xlarge", MinCount=1, MaxCount=1)
-    cloud.post("advance", seconds=16 * 3600)
-    mails = [e["budget"] for e in cloud.post("events") if e["kind"] == "budget-mail"]
+    lab.post("advance", seconds=16 * 3600)
+    mails = [e["budget"] for e in lab.post("events") if e["kind"] == "budget-mail"]
     assert set(mails) == {"trainium-labs.lab.account"}, "no tag, no other budget"
-    seen = classroom("status", folder.file)
+    seen = lab("status")
     assert seen["exit_code"] == 1 and any("All of the account" in p for p in seen["problems"])
-    folder.write(budget={**folder.data["budget"], "account_usd": 0})
-    classroom("provision", folder.file)
-    names = {r["id"] for r in cloud.leftovers() if r["kind"] == "budget"}
+    lab.write(budget={**lab.folder.data["budget"], "account_usd": 0})
+    lab("provision")
+    names = {r["id"] for r in lab.leftovers() if r["kind"] == "budget"}
     assert "trainium-labs.lab.account" not in names and "trainium-labs.lab.class" in names

@@ -9,9 +9,6 @@ import pytest
 from labcloud.iam import Request, evaluate, trusts
 
 ALL = {"Effect": "Allow", "Action": "*", "Resource": "*"}
-MFA = {"Bool": {"aws:MultiFactorAuthPresent": "true"}}
-EU = {"StringNotEquals": {"aws:RequestedRegion": ["eu-central-1", "eu-west-1"]}}
-OWN = {"StringEquals": {"aws:ResourceTag/Owner": "${aws:username}"}}
 
 
 def policy(*statements: dict[str, Any]) -> dict[str, Any]:
@@ -29,245 +26,137 @@ def deny(action: Any, resource: Any = "*", **more: Any) -> dict[str, Any]:
     return {"Effect": "Deny", "Action": action, "Resource": resource, **more}
 
 
+def when(operator: str, key: str, value: Any) -> dict[str, Any]:
+    """Return a statement that allows everything under a condition."""
+    return allow("*", Condition={operator: {key: value}})
+
+
+def unless(operator: str, key: str, value: Any) -> list[dict[str, Any]]:
+    """Return statements that allow everything, and deny it under a condition."""
+    return [ALL, deny("*", Condition={operator: {key: value}})]
+
+
 STOP, ARN = "ec2:StopInstances", "arn:aws:ec2:us-east-1:123456789012:instance/i-1"
-# (what the guide says, statements, action, resource, context, verdict)
-EXAMPLES: list[tuple[str, list[dict], str, str, dict[str, Any], str]] = [
-    ("by default, all requests are denied", [], STOP, ARN, {}, "implicitDeny"),
-    ("an explicit allow overrides it", [allow(STOP)], STOP, ARN, {}, "allowed"),
-    ("an explicit deny overrides any allow", [ALL, deny("ec2:*")], STOP, ARN, {}, "explicitDeny"),
-    ("actions ignore case", [allow("EC2:stopinstances")], STOP, ARN, {}, "allowed"),
-    ("? is one character", [allow("ec2:Stop?nstances")], STOP, ARN, {}, "allowed"),
-    ("resources do not ignore case", [allow(STOP, ARN.upper())], STOP, ARN, {}, "implicitDeny"),
-    ("brackets are no wildcard", [allow(STOP, ARN[:-1] + "[1]")], STOP, ARN, {}, "implicitDeny"),
-    (
-        "NotAction matches everything else",
+REGION, EU = "aws:RequestedRegion", ["eu-central-1", "eu-west-1"]
+MFA, TOKEN, AGE = "aws:MultiFactorAuthPresent", "aws:TokenIssueTime", "aws:MultiFactorAuthAge"
+TAG, KEYS, NOW = "aws:ResourceTag/a", "aws:TagKeys", "aws:CurrentTime"
+OWNER, NAME = "aws:ResourceTag/Owner", "aws:username"
+OWN = [when("StringEquals", OWNER, "${aws:username}")]
+TWO_KEYS = {"StringEquals": {TAG: "x", "aws:ResourceTag/b": "y"}}
+TWO_OPERATORS = {"Bool": {MFA: "true"}, "StringEquals": {TAG: "x"}}
+ALL_OF, ANY_OF = "ForAllValues:StringEquals", "ForAnyValue:StringEquals"
+# what the guide says: statements, context, verdict; of a call that stops a machine
+EXAMPLES: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
+    "by default, all requests are denied": ([], {}, "implicitDeny"),
+    "an explicit allow overrides it": ([allow(STOP)], {}, "allowed"),
+    "an explicit deny overrides any allow": ([ALL, deny("ec2:*")], {}, "explicitDeny"),
+    "actions ignore case": ([allow("EC2:stopinstances")], {}, "allowed"),
+    "? is one character": ([allow("ec2:Stop?nstances")], {}, "allowed"),
+    "resources do not ignore case": ([allow(STOP, ARN.upper())], {}, "implicitDeny"),
+    "brackets are no wildcard": ([allow(STOP, ARN[:-1] + "[1]")], {}, "implicitDeny"),
+    "NotAction matches everything else": (
         [{"Effect": "Deny", "NotAction": "iam:*", "Resource": "*"}, ALL],
-        STOP,
-        ARN,
         {},
         "explicitDeny",
     ),
-    (
-        "NotResource matches everything else",
+    "NotResource matches everything else": (
         [{"Effect": "Allow", "Action": "*", "NotResource": ARN}],
-        STOP,
-        ARN,
         {},
         "implicitDeny",
     ),
-    (
-        "deny by region: there",
-        [ALL, deny("*", Condition=EU)],
-        STOP,
-        ARN,
-        {"aws:RequestedRegion": "eu-west-1"},
+    "deny by region: there": (
+        unless("StringNotEquals", REGION, EU),
+        {REGION: "eu-west-1"},
         "allowed",
     ),
-    (
-        "deny by region: elsewhere",
-        [ALL, deny("*", Condition=EU)],
-        STOP,
-        ARN,
-        {"aws:RequestedRegion": "us-east-1"},
+    "deny by region: elsewhere": (
+        unless("StringNotEquals", REGION, EU),
+        {REGION: "us-east-1"},
         "explicitDeny",
     ),
-    ("a missing key does not match", [allow("*", Condition=MFA)], STOP, ARN, {}, "implicitDeny"),
-    (
-        "a missing key matches a negated operator",
-        [ALL, deny("*", Condition=EU)],
-        STOP,
-        ARN,
+    "a missing key does not match": ([when("Bool", MFA, "true")], {}, "implicitDeny"),
+    "a missing key matches a negated operator": (
+        unless("StringNotEquals", REGION, EU),
         {},
         "explicitDeny",
     ),
-    (
-        "IfExists: a missing key matches",
-        [ALL, deny("*", Condition={"BoolIfExists": {"aws:MultiFactorAuthPresent": "false"}})],
-        STOP,
-        ARN,
-        {},
-        "explicitDeny",
-    ),
-    (
-        "IfExists: a present key is compared",
-        [ALL, deny("*", Condition={"BoolIfExists": {"aws:MultiFactorAuthPresent": "false"}})],
-        STOP,
-        ARN,
-        {"aws:MultiFactorAuthPresent": True},
+    "IfExists: a missing key matches": (unless("BoolIfExists", MFA, "false"), {}, "explicitDeny"),
+    "IfExists: a present key is compared": (
+        unless("BoolIfExists", MFA, "false"),
+        {MFA: True},
         "allowed",
     ),
-    (
-        "Null true: the key must be missing",
-        [ALL, deny("*", Condition={"Null": {"aws:TokenIssueTime": "true"}})],
-        STOP,
-        ARN,
-        {},
-        "explicitDeny",
-    ),
-    (
-        "Null false: the key must be there",
-        [ALL, deny("*", Condition={"Null": {"aws:TokenIssueTime": "false"}})],
-        STOP,
-        ARN,
-        {},
+    "Null true: the key must be missing": (unless("Null", TOKEN, "true"), {}, "explicitDeny"),
+    "Null false: the key must be there": (unless("Null", TOKEN, "false"), {}, "allowed"),
+    "several values of a key are ORed": (
+        [when("StringEquals", TAG, ["x", "y"])],
+        {TAG: "y"},
         "allowed",
     ),
-    (
-        "several values of a key are ORed",
-        [allow("*", Condition={"StringEquals": {"aws:ResourceTag/a": ["x", "y"]}})],
-        STOP,
-        ARN,
-        {"aws:ResourceTag/a": "y"},
+    "several keys of an operator are ANDed": (
+        [allow("*", Condition=TWO_KEYS)],
+        {TAG: "x"},
+        "implicitDeny",
+    ),
+    "several operators are ANDed": (
+        [allow("*", Condition=TWO_OPERATORS)],
+        {TAG: "x"},
+        "implicitDeny",
+    ),
+    "the key's name ignores case, the tag's does not": (
+        [when("StringEquals", "AWS:resourceTAG/a", "x")],
+        {TAG: "x"},
         "allowed",
     ),
-    (
-        "several keys of an operator are ANDed",
-        [
-            allow(
-                "*",
-                Condition={"StringEquals": {"aws:ResourceTag/a": "x", "aws:ResourceTag/b": "y"}},
-            )
-        ],
-        STOP,
-        ARN,
-        {"aws:ResourceTag/a": "x"},
+    "the tag's name counts": (
+        [when("StringEquals", "aws:ResourceTag/A", "x")],
+        {TAG: "x"},
         "implicitDeny",
     ),
-    (
-        "several operators are ANDed",
-        [allow("*", Condition={**MFA, "StringEquals": {"aws:ResourceTag/a": "x"}})],
-        STOP,
-        ARN,
-        {"aws:ResourceTag/a": "x"},
+    "StringEquals knows no wildcard": (
+        [when("StringEquals", TAG, "x*")],
+        {TAG: "xy"},
         "implicitDeny",
     ),
-    (
-        "the key's name ignores case, the tag's does not",
-        [allow("*", Condition={"StringEquals": {"AWS:resourceTAG/a": "x"}})],
-        STOP,
-        ARN,
-        {"aws:ResourceTag/a": "x"},
+    "StringLike does": ([when("StringLike", TAG, "x*")], {TAG: "xy"}, "allowed"),
+    "a policy variable is replaced: own": (OWN, {NAME: "ann", OWNER: "ann"}, "allowed"),
+    "a policy variable is replaced: another's": (OWN, {NAME: "ann", OWNER: "bob"}, "implicitDeny"),
+    "a variable without a value matches nothing": (OWN, {OWNER: "bob"}, "implicitDeny"),
+    "ForAllValues: each value must be in the list": (
+        [when(ALL_OF, KEYS, ["a", "b"])],
+        {KEYS: ["a", "c"]},
+        "implicitDeny",
+    ),
+    "ForAllValues is true without a key": ([when(ALL_OF, KEYS, ["a"])], {}, "allowed"),
+    "ForAnyValue: one value is enough": (
+        [when(ANY_OF, KEYS, ["a"])],
+        {KEYS: ["a", "c"]},
         "allowed",
     ),
-    (
-        "the tag's name counts",
-        [allow("*", Condition={"StringEquals": {"aws:ResourceTag/A": "x"}})],
-        STOP,
-        ARN,
-        {"aws:ResourceTag/a": "x"},
-        "implicitDeny",
-    ),
-    (
-        "StringEquals knows no wildcard",
-        [allow("*", Condition={"StringEquals": {"aws:ResourceTag/a": "x*"}})],
-        STOP,
-        ARN,
-        {"aws:ResourceTag/a": "xy"},
-        "implicitDeny",
-    ),
-    (
-        "StringLike does",
-        [allow("*", Condition={"StringLike": {"aws:ResourceTag/a": "x*"}})],
-        STOP,
-        ARN,
-        {"aws:ResourceTag/a": "xy"},
-        "allowed",
-    ),
-    (
-        "a policy variable is replaced: own",
-        [allow("ec2:*", Condition=OWN)],
-        STOP,
-        ARN,
-        {"aws:username": "ann", "aws:ResourceTag/Owner": "ann"},
-        "allowed",
-    ),
-    (
-        "a policy variable is replaced: another's",
-        [allow("ec2:*", Condition=OWN)],
-        STOP,
-        ARN,
-        {"aws:username": "ann", "aws:ResourceTag/Owner": "bob"},
-        "implicitDeny",
-    ),
-    (
-        "a variable without a value matches nothing",
-        [allow("ec2:*", Condition=OWN)],
-        STOP,
-        ARN,
-        {"aws:ResourceTag/Owner": "bob"},
-        "implicitDeny",
-    ),
-    (
-        "ForAllValues: each value must be in the list",
-        [allow("*", Condition={"ForAllValues:StringEquals": {"aws:TagKeys": ["a", "b"]}})],
-        STOP,
-        ARN,
-        {"aws:TagKeys": ["a", "c"]},
-        "implicitDeny",
-    ),
-    (
-        "ForAllValues is true without a key",
-        [allow("*", Condition={"ForAllValues:StringEquals": {"aws:TagKeys": ["a"]}})],
-        STOP,
-        ARN,
-        {},
-        "allowed",
-    ),
-    (
-        "ForAnyValue: one value is enough",
-        [allow("*", Condition={"ForAnyValue:StringEquals": {"aws:TagKeys": ["a"]}})],
-        STOP,
-        ARN,
-        {"aws:TagKeys": ["a", "c"]},
-        "allowed",
-    ),
-    (
-        "ForAnyValue is false without a key",
-        [allow("*", Condition={"ForAnyValue:StringEquals": {"aws:TagKeys": ["a"]}})],
-        STOP,
-        ARN,
-        {},
-        "implicitDeny",
-    ),
-    (
-        "PassRole to one service only",
-        [allow("iam:PassRole", Condition={"StringEquals": {"iam:PassedToService": "x"}})],
-        "iam:PassRole",
-        "arn:aws:iam::1:role/r",
+    "ForAnyValue is false without a key": ([when(ANY_OF, KEYS, ["a"])], {}, "implicitDeny"),
+    "a role is passed to one service only": (
+        [when("StringEquals", "iam:PassedToService", "x")],
         {"iam:PassedToService": "ec2.amazonaws.com"},
         "implicitDeny",
     ),
-    (
-        "an ARN's parts are compared one by one",
-        [allow("*", Condition={"ArnLike": {"aws:SourceArn": "arn:aws:ec2:*:i-1"}})],
-        STOP,
-        ARN,
+    "an ARN's parts are compared one by one": (
+        [when("ArnLike", "aws:SourceArn", "arn:aws:ec2:*:i-1")],
         {"aws:SourceArn": ARN},
         "implicitDeny",
     ),
-    (
-        "numbers",
-        [allow("*", Condition={"NumericLessThan": {"aws:MultiFactorAuthAge": "300"}})],
-        STOP,
-        ARN,
-        {"aws:MultiFactorAuthAge": 299},
+    "numbers": ([when("NumericLessThan", AGE, "300")], {AGE: 299}, "allowed"),
+    "dates": (
+        [when("DateLessThan", NOW, "2027-01-01T00:00:00Z")],
+        {NOW: "2026-11-21T12:00:00Z"},
         "allowed",
     ),
-    (
-        "dates",
-        [allow("*", Condition={"DateLessThan": {"aws:CurrentTime": "2027-01-01T00:00:00Z"}})],
-        STOP,
-        ARN,
-        {"aws:CurrentTime": "2026-11-21T12:00:00Z"},
-        "allowed",
-    ),
-]
+}
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=[e[0] for e in EXAMPLES])
-def test_the_examples_of_the_guide(example: tuple) -> None:
-    _, statements, action, resource, context, verdict = example
-    found = evaluate(Request(action, resource, context), [policy(*statements)])
+@pytest.mark.parametrize("said", EXAMPLES)
+def test_the_examples_of_the_guide(said: str) -> None:
+    statements, context, verdict = EXAMPLES[said]
+    found = evaluate(Request(STOP, ARN, context), [policy(*statements)])
     assert found.why.split(" ")[0] == verdict and found.allowed == (verdict == "allowed")
 
 

@@ -8,18 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from classroom.aws.cloud import WORKERS
-from conftest import INFRA, START, ClassFolder
+from conftest import INFRA, START, ClassFolder, Lab
 from labcloud.client import LabCloud
-
-Classroom = Callable[..., dict[str, Any]]
-
 
 KILLS = 20
 
@@ -65,30 +60,26 @@ def length() -> dict[str, int]:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("number", range(KILLS))
 def test_a_killed_playbook_leaves_guarded_machines_and_a_clean_way_out(
-    folder: ClassFolder,
-    cloud: LabCloud,
-    classroom: Classroom,
-    number: int,
-    length: dict[str, int],
+    lab: Lab, number: int, length: dict[str, int]
 ) -> None:
     """The kills are spread evenly over a run, every other one after the call was done."""
-    folder.write(6, elastic_ip=True)
+    lab.write(6, elastic_ip=True)
     if not length:
-        assert Playbook(folder, cloud).process.wait() == 0
+        assert Playbook(lab.folder, lab.cloud).process.wait() == 0
         # As many as faults count; a run asks a little more or less often whether a machine runs.
-        length["calls"] = int(0.95 * cloud.log()[-1]["n"])
-        assert classroom("teardown", folder.file)["exit_code"] == 0
-    cloud.post("reset", at=START, soft=True)
-    (folder.path / "class.lock.yml").unlink(missing_ok=True)
+        length["calls"] = int(0.95 * lab.log()[-1]["n"])
+        assert lab("teardown")["exit_code"] == 0
+    lab.post("reset", at=START, soft=True)
+    (lab.folder.path / "class.lock.yml").unlink(missing_ok=True)
     call = int((number + 0.5) * length["calls"] / KILLS)
-    cloud.fault(skip=call, hang=True, drop=True, after=bool(number % 2))
-    Playbook(folder, cloud).kill_at_a_call(cloud)
-    (hung,) = [c["n"] for c in cloud.log() if c.get("hung")]
+    lab.fault(skip=call, hang=True, drop=True, after=bool(number % 2))
+    Playbook(lab.folder, lab.cloud).kill_at_a_call(lab.cloud)
+    (hung,) = [c["n"] for c in lab.log() if c.get("hung")]
     assert abs(hung - call) <= WORKERS, "it waited for the call at which it was to die"
-    cloud.post("clear")
-    while any(c["status"] == 0 for c in cloud.log()):
+    lab.post("clear")
+    while any(c["status"] == 0 for c in lab.log()):
         time.sleep(0.05)  # what the server was doing for the dead client ends
-    for event in cloud.post("events"):
+    for event in lab.post("events"):
         if event["kind"] == "running":
             assert {"nightly", "teardown", "unarmed", "budget"} <= set(event["guards"]), (
                 number,
@@ -96,32 +87,28 @@ def test_a_killed_playbook_leaves_guarded_machines_and_a_clean_way_out(
             )
     assert all(
         (r["tags"] or {}).get("trainium-labs:class") == "lab"
-        for r in cloud.leftovers()
+        for r in lab.leftovers()
         if r["kind"] != "schedule"
     ), number
     if number // 2 % 2:
-        assert classroom("provision", folder.file)["exit_code"] == 0
-        names = sorted(
-            r["tags"]["trainium-labs:machine"] for r in cloud.leftovers() if r["kind"] == "instance"
-        )
-        assert names == folder.students, number
-        assert classroom("provision", folder.file)["changed"] is False
+        assert lab("provision")["exit_code"] == 0
+        names = sorted(r["tags"]["trainium-labs:machine"] for r in lab.machines())
+        assert names == lab.folder.students, number
+        assert lab("provision")["changed"] is False
     else:
         for _ in range(2):  # a request on its way at the kill may arrive after the first stop
-            cloud.post("advance", seconds=16 * 60)
+            lab.post("advance", seconds=16 * 60)
         unarmed = [
             r["id"]
-            for r in cloud.leftovers()
+            for r in lab.leftovers()
             if r["kind"] == "instance" and r["tags"].get("trainium-labs:guard") == "pending-lab"
         ]
-        assert not set(unarmed) & set(cloud.running()), (
-            "the cloud itself stops what was left unarmed"
-        )
-    begun = bool(cloud.writes())  # it may have died before it made anything
-    done = classroom("teardown", folder.file)
+        assert not set(unarmed) & set(lab.running()), "the cloud itself stops what was left unarmed"
+    begun = bool(lab.writes())  # it may have died before it made anything
+    done = lab("teardown")
     never = "nothing here says that it ever did" in done["summary"]
     assert done["exit_code"] == 0 or (never and not begun), (number, done["summary"])
-    assert cloud.leftovers() == [], number
+    assert lab.leftovers() == [], number
 
 
 def command(cloud: LabCloud, *words: str) -> subprocess.Popen:
@@ -143,22 +130,20 @@ def command(cloud: LabCloud, *words: str) -> subprocess.Popen:
 
 
 @pytest.mark.full
-def test_what_ansible_leaves_behind_begins_nothing_more(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
+def test_what_ansible_leaves_behind_begins_nothing_more(lab: Lab) -> None:
     """Ansible's worker lives in a session of its own, so it survives a kill of what we started."""
-    folder.write(40)
-    cloud.fault("RunInstances", hang=True, after=True, code="InternalError", skip=2)
-    Playbook(folder, cloud).kill_at_a_call(cloud)
+    lab.write(40)
+    lab.fault("RunInstances", hang=True, after=True, code="InternalError", skip=2)
+    Playbook(lab.folder, lab.cloud).kill_at_a_call(lab.cloud)
     time.sleep(3)
-    cloud.post("clear")
+    lab.post("clear")
     before = -1
-    while before != len(cloud.log()):
-        before = len(cloud.log())
+    while before != len(lab.log()):
+        before = len(lab.log())
         time.sleep(2)
-    assert sum(c["op"] == "RunInstances" for c in cloud.log()) < 40
-    assert classroom("teardown", folder.file)["exit_code"] == 0
-    assert cloud.leftovers() == []
+    assert sum(c["op"] == "RunInstances" for c in lab.log()) < 40
+    assert lab("teardown")["exit_code"] == 0
+    assert lab.leftovers() == []
 
 
 @pytest.mark.full

@@ -25,7 +25,7 @@ from classroom.spec import tags
 from classroom.spec.run import Run
 from classroom.students import links
 from classroom.students.selfservice import function
-from conftest import ClassFolder
+from conftest import ClassFolder, Lab
 from labcloud.client import LabCloud
 from link_class import REGION, Class, Classroom, act, ask, changed
 
@@ -40,24 +40,22 @@ def made(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> Iterator
         yield made
 
 
-def test_nothing_opens_unless_the_staff_ask(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    assert not [r for r in cloud.leftovers() if r["kind"] == "function"]
-    assert "link" not in (folder.path / "out/lab/alice.md").read_text()
-    folder.write(my="lambda")
-    classroom("provision", folder.file)
-    (found,) = [r for r in cloud.leftovers() if r["kind"] == "function"]
+def test_nothing_opens_unless_the_staff_ask(lab: Lab) -> None:
+    lab("provision")
+    assert not [r for r in lab.leftovers() if r["kind"] == "function"]
+    assert "link" not in (lab.folder.path / "out/lab/alice.md").read_text()
+    lab.write(my="lambda")
+    lab("provision")
+    (found,) = [r for r in lab.leftovers() if r["kind"] == "function"]
     assert found["id"] == "trainium-labs_lab_my" and found["tags"][tags.CLASS] == "lab"
-    assert classroom("provision", folder.file)["changed"] is False
-    folder.write(my="")
-    classroom("provision", folder.file)
-    assert not [r for r in cloud.leftovers() if r["kind"] == "function"]
+    assert lab("provision")["changed"] is False
+    lab.write(my="")
+    lab("provision")
+    assert not [r for r in lab.leftovers() if r["kind"] == "function"]
     names = boto3.client("scheduler", REGION).list_schedules(GroupName="trainium-labs.lab")
     assert "caps" not in {s["Name"] for s in names["Schedules"]}
-    classroom("teardown", folder.file)
-    assert cloud.leftovers() == []
+    lab("teardown")
+    assert lab.leftovers() == []
 
 
 def test_a_student_starts_looks_and_stops(made: Class) -> None:
@@ -255,18 +253,16 @@ def test_no_capacity_and_a_machine_on_its_way_are_told(made: Class) -> None:
     assert act(link, "start")["status"] == 200
 
 
-def test_only_the_staff_stop_a_shared_machine(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(["alice", "bob"], my="lambda", mode="shared")
-    made = Class(folder, cloud, classroom)
+def test_only_the_staff_stop_a_shared_machine(lab: Lab) -> None:
+    lab.write(["alice", "bob"], my="lambda", mode="shared")
+    made = Class(lab.folder, lab.cloud, lab)
     with made.server:
         facts = ask(made.links["bob"])["facts"]
         assert facts["user"] == "bob" and facts["shared_with"] == ["alice"]
         assert facts["cap_usd"] == 100
         answer = act(made.links["bob"], "stop")
         assert answer["status"] == 403 and "only the staff" in answer["text"]
-        classroom("links", folder.file, limit=["bob"], revoke=True)
+        lab("links", limit=["bob"], revoke=True)
         assert ask(made.links["bob"])["status"] == 403
         assert ask(made.links["alice"])["status"] == 200, "her link to the same machine stays"
 

@@ -24,7 +24,7 @@ import pytest
 from classroom.guards import policies
 from classroom.spec import tags
 from classroom.students.selfservice import aws
-from conftest import CLASSES, ClassFolder
+from conftest import CLASSES, ClassFolder, Lab
 from labcloud.client import LabCloud
 from link_class import REGION, Class, Classroom, act, ask
 
@@ -48,23 +48,21 @@ def spend(cloud: LabCloud, hours: float) -> None:
     cloud.post("advance", seconds=hours * 3600)
 
 
-def test_the_cap_stops_one_machine_and_the_staff_can_raise_it(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
+def test_the_cap_stops_one_machine_and_the_staff_can_raise_it(lab: Lab) -> None:
     """$3 buy two hours; alice has $2 more. No one runs over their cap, nor starts over it."""
-    folder.write(
+    lab.write(
         ["alice", "bob"],
         my="lambda",
         stop_nightly="06:00",
         idle={"minutes": 120},
         budget={"per_student_usd": 3, "class_usd": 10, "extra_usd": {"alice": 2}},
     )
-    made = Class(folder, cloud, classroom)
+    made = Class(lab.folder, lab.cloud, lab)
     with made.server:
-        ids = cloud.running()
+        ids = lab.running()
         for i in ids:
-            cloud.post(
-                "busy", instance=i, start=cloud.post("now")["now"], end="2027-12-31T00:00:00+00:00"
+            lab.post(
+                "busy", instance=i, start=lab.post("now")["now"], end="2027-12-31T00:00:00+00:00"
             )
         made.server.pass_time(150)
         assert (made.state("alice"), made.state("bob")) == ("running", "stopped")
@@ -74,10 +72,10 @@ def test_the_cap_stops_one_machine_and_the_staff_can_raise_it(
         assert refused["status"] == 403 and "of your $3.00 are used" in refused["text"]
         assert "staff see your wish" in act(made.links["bob"], "extend")["text"]
         assert ask(made.links["bob"])["facts"]["asked"]
-        folder.write(
+        lab.write(
             budget={"per_student_usd": 3, "class_usd": 20, "extra_usd": {"bob": 4, "alice": 2}}
         )
-        classroom("extend", folder.file)
+        lab("extend")
         assert not ask(made.links["bob"])["facts"]["asked"], "the wish is granted"
         assert act(made.links["bob"], "start")["status"] == 200
         made.server.pass_time(120)
@@ -85,42 +83,38 @@ def test_the_cap_stops_one_machine_and_the_staff_can_raise_it(
         for student in ("alice", "bob"):
             facts = ask(made.links[student])["facts"]
             assert facts["used_usd"] <= facts["cap_usd"], student
-        events = [e for e in cloud.post("events") if e["kind"] == "schedule"]
+        events = [e for e in lab.post("events") if e["kind"] == "schedule"]
         assert any("invoked" in e["did"] for e in events if e["name"] == "caps")
-        assert not cloud.refused(since=made.provisioned)
+        assert not lab.cloud.refused(since=made.provisioned)
 
 
-def test_what_a_former_machine_cost_counts_against_the_cap(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(
+def test_what_a_former_machine_cost_counts_against_the_cap(lab: Lab) -> None:
+    lab.write(
         ["alice"], my="lambda", stop_nightly="06:00", budget={"per_student_usd": 3, "class_usd": 6}
     )
-    made = Class(folder, cloud, classroom)
+    made = Class(lab.folder, lab.cloud, lab)
     with made.server:
-        spend(cloud, 1)
-        boto3.client("ec2", REGION).terminate_instances(InstanceIds=cloud.running())
-        cloud.settle()
-        done = classroom("provision", folder.file)
+        spend(lab.cloud, 1)
+        boto3.client("ec2", REGION).terminate_instances(InstanceIds=lab.running())
+        lab.settle()
+        done = lab("provision")
         assert done["exit_code"] == 0, done
         answer = ask(made.read()["alice"])
         facts = answer["facts"]
-        assert facts, (answer, made.read(), cloud.running(), done)
+        assert facts, (answer, made.read(), lab.running(), done)
         assert 1.2 < facts["used_usd"] < 1.8
 
 
-def test_mails_go_out_before_the_night_and_before_the_end(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(["alice", "bob"], my="lambda", mail_from="labs@example.edu", teardown="2026-11-30")
+def test_mails_go_out_before_the_night_and_before_the_end(lab: Lab) -> None:
+    lab.write(["alice", "bob"], my="lambda", mail_from="labs@example.edu", teardown="2026-11-30")
     boto3.client("sesv2", REGION).create_email_identity(EmailIdentity="labs@example.edu")
-    made = Class(folder, cloud, classroom)
+    made = Class(lab.folder, lab.cloud, lab)
     with made.server:
-        classroom("stop", folder.file, limit=["bob"])
+        lab("stop", limit=["bob"])
         assert made.server.invoke({"do": "warn", "what": "night"}) == {"mails": 1, "sent": 1}
         assert made.server.invoke({"do": "warn", "what": "end"}) == {"mails": 2, "sent": 2}
         made.server.pass_time(36 * 60)
-        called = [e["payload"] for e in cloud.post("events") if e["kind"] == "invoke"]
+        called = [e["payload"] for e in lab.post("events") if e["kind"] == "invoke"]
         assert called.count({"do": "warn", "what": "night"}) in (1, 2)
         names = {
             s["Name"]
@@ -130,7 +124,7 @@ def test_mails_go_out_before_the_night_and_before_the_end(
         }
         assert {"mail-end-7", "mail-end-3", "mail-end-1"} <= names
     assert "alice@example.edu" not in json.dumps(
-        cloud.post("deployed", region=REGION, name="trainium-labs_lab_my")["environment"]
+        lab.post("deployed", region=REGION, name="trainium-labs_lab_my")["environment"]
     )
 
 
@@ -183,25 +177,21 @@ def test_my_py_works_on_a_students_computer(made: Class, home: Path) -> None:
 
 
 @pytest.mark.parametrize("students", CLASSES)
-def test_a_class_presses_start_within_a_minute(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, students: int
-) -> None:
+def test_a_class_presses_start_within_a_minute(lab: Lab, students: int) -> None:
     """Under AWS's rates: all are started or told when, and are started then; who is over the cap
     is not, and the answers come in time."""
-    folder.write(students, my="lambda")
-    made = Class(folder, cloud, classroom)
-    classroom("stop", folder.file)
+    lab.write(students, my="lambda")
+    made = Class(lab.folder, lab.cloud, lab)
+    lab("stop")
     rich = boto3.client("ec2", REGION)
-    machines = {
-        r["tags"][tags.OWNER]: r["id"] for r in cloud.leftovers() if r["kind"] == "instance"
-    }
+    machines = {r["tags"][tags.OWNER]: r["id"] for r in lab.machines()}
     broke = sorted(machines)[::10]
     for student in broke:  # these have used up what they have
         rich.create_tags(
             Resources=[machines[student]], Tags=[{"Key": tags.BEFORE, "Value": "49.90"}]
         )
-    cloud.settle()
-    begin, dice = cloud.post("now")["at"], random.Random(1)
+    lab.settle()
+    begin, dice = lab.post("now")["at"], random.Random(1)
     queue = [(begin + dice.random() * 60, s) for s in made.links]
     heapq.heapify(queue)
     told: dict[str, int] = {}
@@ -218,11 +208,11 @@ def test_a_class_presses_start_within_a_minute(
         with lock:
             took.extend([second - first, third - second])
             if answer["status"] == 429:
-                heapq.heappush(queue, (cloud.post("now")["at"] + 3, student))
+                heapq.heappush(queue, (lab.post("now")["at"] + 3, student))
             elif answer["retry"]:
                 assert answer["status"] in (200, 202) and "at " in answer["text"], answer
                 told[student] = told.get(student, 0) + 1
-                heapq.heappush(queue, (cloud.post("now")["at"] + answer["retry"], student))
+                heapq.heappush(queue, (lab.post("now")["at"] + answer["retry"], student))
             elif answer["status"] == 403:
                 assert "are used" in answer["text"]
                 refused.add(student)
@@ -230,23 +220,23 @@ def test_a_class_presses_start_within_a_minute(
                 assert answer["status"] == 200, answer
 
     with made.server, ThreadPoolExecutor(8) as pool:
-        while queue and cloud.post("now")["at"] < begin + 3600:
-            now = max(queue[0][0], cloud.post("now")["at"])
-            cloud.post("until", at=now)
+        while queue and lab.post("now")["at"] < begin + 3600:
+            now = max(queue[0][0], lab.post("now")["at"])
+            lab.post("until", at=now)
             batch = [
                 heapq.heappop(queue)[1]
                 for _ in range(min(8, len(queue)))
                 if queue and queue[0][0] <= now + 0.5
             ]
             list(pool.map(press, batch))
-        last = cloud.post("now")["at"]
-    cloud.settle()
-    running = set(cloud.running())
+        last = lab.post("now")["at"]
+    lab.settle()
+    running = set(lab.running())
     assert refused == set(broke) and not {machines[s] for s in broke} & running
     assert running == {i for s, i in machines.items() if s not in broke}
     took.sort()
     p99 = took[int(len(took) * 0.99)]
-    starts = [c for c in cloud.log() if c["op"] == "StartInstances" and c["status"] == 200]
+    starts = [c for c in lab.log() if c["op"] == "StartInstances" and c["status"] == 200]
     print(
         f"{len(took)} answers, p99 {p99:.2f} s, slowest {took[-1]:.2f} s; {len(told)} were told"
         f" when, {max(told.values(), default=0)} times at most; all started after"
@@ -255,22 +245,22 @@ def test_a_class_presses_start_within_a_minute(
 
 
 def test_where_lambda_is_forbidden_students_sign_in_and_reach_their_own_machine_only(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+    lab: Lab,
 ) -> None:
-    classroom("provision", folder.file)
-    classroom("stop", folder.file)
-    policy = classroom("links", folder.file, sign_in=True)["policy"]
-    ids = {r["tags"][tags.OWNER]: r["id"] for r in cloud.leftovers() if r["kind"] == "instance"}
+    lab("provision")
+    lab("stop")
+    policy = lab("links", sign_in=True)["policy"]
+    ids = {r["tags"][tags.OWNER]: r["id"] for r in lab.machines()}
     alice = {"aws:PrincipalTag/trainium-labs:owner": "alice"}
-    cloud.post("permit", key="AKIAFAKE", policies=[policy], keys=alice)
+    lab.post("permit", key="AKIAFAKE", policies=[policy], keys=alice)
     ec2 = boto3.client("ec2", REGION)
     ec2.start_instances(InstanceIds=[ids["alice"]])
-    cloud.settle()
+    lab.settle()
     ec2.stop_instances(InstanceIds=[ids["alice"]])
     for call in ("start_instances", "stop_instances", "terminate_instances"):
         with pytest.raises(Exception, match="UnauthorizedOperation"):
             getattr(ec2, call)(InstanceIds=[ids["bob"]])
-    cloud.post("permit", key="AKIAFAKE", policies=[policy], keys={})
+    lab.post("permit", key="AKIAFAKE", policies=[policy], keys={})
     with pytest.raises(Exception, match="UnauthorizedOperation"):
         ec2.start_instances(InstanceIds=[ids["alice"]])
 
@@ -291,15 +281,13 @@ def test_names_of_tags_are_the_same_on_both_sides() -> None:
         assert getattr(aws, name) == getattr(tags, name)
 
 
-def test_who_has_the_printed_policy_can_make_and_remove_it_all(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
+def test_who_has_the_printed_policy_can_make_and_remove_it_all(lab: Lab) -> None:
     boto3.client("iam").create_policy(
         PolicyName=policies.BOUNDARY, PolicyDocument=json.dumps(policies.boundary())
     )
-    cloud.post("set", callers={"AKIAFAKE": {"policies": [policies.policy()]}})
-    folder.write(["alice"], my="lambda", mail_from="labs@example.edu")
-    made = Class(folder, cloud, classroom)
+    lab.post("set", callers={"AKIAFAKE": {"policies": [policies.policy()]}})
+    lab.write(["alice"], my="lambda", mail_from="labs@example.edu")
+    made = Class(lab.folder, lab.cloud, lab)
     with made.server:
         assert act(made.links["alice"], "stop")["status"] == 200
         made.cloud.settle()
@@ -313,5 +301,5 @@ def test_who_has_the_printed_policy_can_make_and_remove_it_all(
                 Runtime="python3.12",
                 Handler="x.y",
             )
-    classroom("teardown", folder.file)
-    assert cloud.leftovers() == []
+    lab("teardown")
+    assert lab.leftovers() == []

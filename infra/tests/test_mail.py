@@ -8,18 +8,16 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 
-from conftest import ClassFolder
+from conftest import ClassFolder, Classroom, Lab
 from labcloud.client import LabCloud
 from link_class import REGION, Class
 
-Classroom = Callable[..., dict[str, Any]]
 FROM = "labs@example.edu"
 
 
@@ -61,12 +59,10 @@ def test_an_address_that_ses_does_not_know_is_said(
     assert row(classroom("doctor", mailing.file), "mails to students")[0] == "ok", "its domain is"
 
 
-def test_a_class_without_mail_asks_ses_nothing(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("doctor", folder.file)
-    classroom("provision", folder.file)
-    assert not [c for c in cloud.log() if c["service"] == "ses"]
+def test_a_class_without_mail_asks_ses_nothing(lab: Lab) -> None:
+    lab("doctor")
+    lab("provision")
+    assert not [c for c in lab.log() if c["service"] == "ses"]
 
 
 def test_refused_mails_are_counted_in_status_until_one_arrives(
@@ -89,13 +85,11 @@ def test_refused_mails_are_counted_in_status_until_one_arrives(
         assert not [p for p in classroom("status", mailing.file)["problems"] if "Mails" in p]
 
 
-def test_the_function_brings_the_zone_of_its_class(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, tmp_path: Path
-) -> None:
+def test_the_function_brings_the_zone_of_its_class(lab: Lab, tmp_path: Path) -> None:
     """Lambda's image may have no time zones: here neither the system's nor a package's."""
-    folder.write(["alice"], my="lambda", time_zone="America/Argentina/Ushuaia")
-    classroom("provision", folder.file)
-    found = cloud.post("deployed", region=REGION, name="trainium-labs_lab_my")
+    lab.write(["alice"], my="lambda", time_zone="America/Argentina/Ushuaia")
+    lab("provision")
+    found = lab.post("deployed", region=REGION, name="trainium-labs_lab_my")
     with zipfile.ZipFile(io.BytesIO(base64.b64decode(found["zip"]))) as z:
         z.extractall(tmp_path / "code")
     asked = "import zoneinfo; print(zoneinfo.ZoneInfo('America/Argentina/Ushuaia').key)"

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import boto3
 import pytest
 
 from classroom.aws.problems import ClassroomError
 from classroom.machines import launch
-from conftest import ClassFolder
+from conftest import Lab
 from labcloud.client import LabCloud
 
-Classroom = Callable[..., dict[str, Any]]
 BLOCK = {
     "instance_type": "trn2.3xlarge",
     "market": "capacity-block",
@@ -21,138 +17,127 @@ BLOCK = {
 }
 
 
-def ids(cloud: LabCloud) -> dict[str, str]:
-    """Return machine -> instance id."""
-    return {
-        r["tags"]["trainium-labs:machine"]: r["id"]
-        for r in cloud.leftovers()
-        if r["kind"] == "instance"
-    }
-
-
-def busy(cloud: LabCloud) -> None:
-    """Let all machines compute, so that no guard stops them."""
-    for iid in ids(cloud).values():
-        cloud.post(
-            "busy", instance=iid, start="2026-11-21T00:00:00+00:00", end="2026-12-01T00:00:00+00:00"
-        )
-
-
-def test_an_interrupted_spot_machine_is_told_and_comes_back_with_capacity(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(["alice", "bob"], market="spot")
-    classroom("provision", folder.file)
-    machine = ids(cloud)
-    cloud.post("interrupt", region="us-east-2", instance=machine["bob"])
-    status = classroom("status", folder.file)
+def test_an_interrupted_spot_machine_is_told_and_comes_back_with_capacity(lab: Lab) -> None:
+    lab.write(["alice", "bob"], market="spot")
+    lab("provision")
+    machine = lab.ids()
+    lab.post("interrupt", region="us-east-2", instance=machine["bob"])
+    status = lab("status")
     assert {row[0]: row[2] for row in status["tables"][0]["rows"]} == {
         "alice": "running",
         "bob": "taken by AWS",
     }
     told = [line for line in status["lines"] if line.startswith("bob: ")]
     assert len(told) == 1 and "no free capacity" in told[0] and "by itself" in told[0]
-    start = classroom("start", folder.file)
+    start = lab("start")
     assert start["exit_code"] == 1 and start["lines"] == told
-    cloud.post("restore", region="us-east-2", instance=machine["bob"])
-    assert sorted(cloud.running()) == sorted(machine.values())
-    assert not [x for x in classroom("status", folder.file)["lines"] if "taken" in x]
-    cloud.post("advance", seconds=3600)
-    assert cloud.running() == [], "the alarm guards what AWS started by itself, too"
-    assert classroom("start", folder.file)["exit_code"] == 0, "we stopped it, so we may start it"
-    assert len(cloud.running()) == 2
+    lab.post("restore", region="us-east-2", instance=machine["bob"])
+    assert sorted(lab.running()) == sorted(machine.values())
+    assert not [x for x in lab("status")["lines"] if "taken" in x]
+    lab.post("advance", seconds=3600)
+    assert lab.running() == [], "the alarm guards what AWS started by itself, too"
+    assert lab("start")["exit_code"] == 0, "we stopped it, so we may start it"
+    assert len(lab.running()) == 2
 
 
-def test_a_machine_that_aws_takes_at_the_start_is_a_sentence(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(["alice"], market="spot")
-    classroom("provision", folder.file)
-    classroom("stop", folder.file)
-    cloud.fault("StartInstances", code="IncorrectSpotRequestState", status=400, times=9)
-    result = classroom("start", folder.file)
+def test_a_machine_that_aws_takes_at_the_start_is_a_sentence(lab: Lab) -> None:
+    lab.write(["alice"], market="spot")
+    lab("provision")
+    lab("stop")
+    lab.fault("StartInstances", code="IncorrectSpotRequestState", status=400, times=9)
+    result = lab("start")
     assert result["exit_code"] == 1 and "only AWS can start it again" in result["lines"][0]
 
 
+@pytest.mark.parametrize("tagged", [True, False])
 @pytest.mark.parametrize("how", ["removed from the roster", "teardown of one", "teardown of all"])
 def test_ending_a_spot_machine_does_not_bring_another(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, how: str
+    lab: Lab, how: str, tagged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A persistent request whose machine is terminated starts a new one, unless it is cancelled."""
-    folder.write(["alice", "bob"], market="spot")
-    classroom("provision", folder.file)
-    busy(cloud)
+    """A persistent request whose machine is terminated starts a new one, unless it is cancelled.
+    Without tags, as though AWS had dropped what the call said about it, its machine shows it."""
+    lab.write(["alice", "bob"], market="spot")
+    labels = launch._labels
+    if not tagged:
+        monkeypatch.setattr(launch, "_labels", lambda run, w: labels(run, w)[:-1])
+    lab("provision")
+    requests = [r["tags"] for r in lab.leftovers() if r["kind"] == "spot-request"]
+    of = [(t.get("trainium-labs:class"), t.get("trainium-labs:owner")) for t in requests]
+    assert sorted(of) == [("lab", "alice"), ("lab", "bob")] if tagged else requests == [{}, {}]
+    lab.busy()
     if how == "removed from the roster":
-        folder.write(["alice"])
-        classroom("provision", folder.file, confirm_changes=True)
+        lab.write(["alice"])
+        lab("provision", confirm_changes=True)
     elif how == "teardown of one":
-        classroom("teardown", folder.file, limit=["bob"])
+        lab("teardown", limit=["bob"])
     else:
-        assert classroom("teardown", folder.file)["exit_code"] == 0
-    cloud.post("advance", seconds=2 * 3600)
-    left = set() if how == "teardown of all" else {"alice"}
-    assert set(ids(cloud)) == left and len(cloud.running()) == len(left)
+        assert lab("teardown")["exit_code"] == 0
+    lab.post("advance", seconds=2 * 3600)
+    left = [] if how == "teardown of all" else ["alice"]
+    assert sorted(lab.ids()) == left and len(lab.running()) == len(left)
+    assert [r["kind"] for r in lab.leftovers()].count("spot-request") == len(left)
 
 
-def test_the_fake_relaunches_what_is_ended_without_its_request(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(["alice"], market="spot")
-    classroom("provision", folder.file)
+def test_the_fake_relaunches_what_is_ended_without_its_request(lab: Lab) -> None:
+    lab.write(["alice"], market="spot")
+    lab("provision")
     boto3.client("ec2", region_name="us-east-2").terminate_instances(
-        InstanceIds=list(ids(cloud).values())
+        InstanceIds=list(lab.ids().values())
     )
-    cloud.post("advance", seconds=600)
-    assert len(cloud.running()) == 1, "the trap is real in the fake"
-    assert classroom("teardown", folder.file)["exit_code"] == 0 and cloud.leftovers() == []
+    lab.post("advance", seconds=600)
+    assert len(lab.running()) == 1, "the trap is real in the fake"
+    assert lab("teardown")["exit_code"] == 0 and lab.leftovers() == []
 
 
-def test_a_spot_class_ends_by_itself(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(["alice", "bob"], market="spot", teardown="2026-11-23")
-    classroom("provision", folder.file)
-    cloud.post("advance", seconds=2 * 86400)
-    assert cloud.running() == [] and ids(cloud) == {}
-    assert not [r for r in cloud.leftovers() if r["kind"] == "spot-request"]
+def test_a_spot_class_ends_by_itself(lab: Lab) -> None:
+    lab.write(["alice", "bob"], market="spot", teardown="2026-11-23")
+    lab("provision")
+    (version,) = boto3.client("ec2", "us-east-2").describe_launch_template_versions(
+        LaunchTemplateName="trainium-labs.lab.machine", Versions=["$Latest"]
+    )["LaunchTemplateVersions"]
+    options = version["LaunchTemplateData"]["InstanceMarketOptions"]["SpotOptions"]
+    assert options["SpotInstanceType"] == "persistent", "others cannot be stopped at night"
+    lab.post("advance", seconds=2 * 86400)
+    assert lab.running() == [] and lab.ids() == {}
+    assert not [r for r in lab.leftovers() if r["kind"] == "spot-request"]
 
 
-def test_extending_a_spot_class_says_what_its_requests_will_do(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(["alice"], market="spot")
-    classroom("provision", folder.file)
-    assert classroom("extend", folder.file)["warnings"] == []
-    folder.write(teardown="2027-02-20")
-    warnings = classroom("extend", folder.file)["warnings"]
+def test_extending_a_spot_class_says_what_its_requests_will_do(lab: Lab) -> None:
+    lab.write(["alice"], market="spot")
+    lab("provision")
+    assert lab("extend")["warnings"] == []
+    lab.write(teardown="2027-02-20")
+    warnings = lab("extend")["warnings"]
     assert any("spot requests keep the end" in w for w in warnings)
 
 
-def test_a_capacity_block_is_bought_once_within_its_price(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(**BLOCK, capacity_block={"hours": 24, "max_upfront_usd": 60})
+def test_a_capacity_block_is_bought_once_within_its_price_and_filled_in_its_zone(lab: Lab) -> None:
+    lab.write(**BLOCK, capacity_block={"hours": 24, "max_upfront_usd": 60})
     with pytest.raises(ClassroomError, match=r"costs \$107.28, above the limit"):
-        classroom("provision", folder.file)
-    assert ids(cloud) == {}
-    folder.write(capacity_block={"hours": 24, "max_upfront_usd": 120})
-    first = classroom("provision", folder.file)
+        lab("provision")
+    assert lab.ids() == {}
+    lab.write(capacity_block={"hours": 24, "max_upfront_usd": 120})
+    (shown,) = [c for c in lab("provision", check=True)["changes"] if "buy" in c]
+    assert "2026-11-22 11:30 to 2026-11-23 11:30 UTC in ap-southeast-4c" in shown
+    first = lab("provision")
     assert first["exit_code"] == 0, first
-    assert len(ids(cloud)) == 2
-    classroom("provision", folder.file)
-    assert sum(c["op"] == "PurchaseCapacityBlock" for c in cloud.log()) == 1
+    found = boto3.client("ec2", "ap-southeast-4").describe_instances()["Reservations"]
+    zones = [i["Placement"]["AvailabilityZone"] for r in found for i in r["Instances"]]
+    assert zones == ["ap-southeast-4c"] * 2, "a block is in one zone"
+    refused = [c["error"] for c in lab.log() if c["op"] == "RunInstances" and c["status"] != 200]
+    assert all("NotFound" in r for r in refused), "but for what is not seen yet"
+    lab("provision")
+    assert sum(c["op"] == "PurchaseCapacityBlock" for c in lab.log()) == 1
 
 
 @pytest.mark.parametrize("drop", [True, False])
-def test_a_lost_answer_to_a_purchase_does_not_buy_twice(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, drop: bool
-) -> None:
+def test_a_lost_answer_to_a_purchase_does_not_buy_twice(lab: Lab, drop: bool) -> None:
     """The purchase knows no client token, so not even the AWS library may repeat it."""
-    folder.write(**BLOCK, capacity_block={"hours": 24, "max_upfront_usd": 500})
-    cloud.fault("PurchaseCapacityBlock", status=500, after=True, drop=drop)
+    lab.write(**BLOCK, capacity_block={"hours": 24, "max_upfront_usd": 500})
+    lab.fault("PurchaseCapacityBlock", status=500, after=True, drop=drop)
     with pytest.raises(ClassroomError, match="Could not buy the capacity block"):
-        classroom("provision", folder.file)
-    assert classroom("provision", folder.file)["exit_code"] == 0
+        lab("provision")
+    assert lab("provision")["exit_code"] == 0
     ec2 = boto3.client("ec2", region_name="ap-southeast-4")
     assert len(ec2.describe_capacity_reservations()["CapacityReservations"]) == 1
 
@@ -162,107 +147,62 @@ def bought(cloud: LabCloud) -> int:
     return sum(c["op"] == "PurchaseCapacityBlockExtension" for c in cloud.log())
 
 
-def test_a_capacity_block_is_extended_once_within_its_price(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(**BLOCK, capacity_block={"hours": 24, "max_upfront_usd": 120})
-    classroom("provision", folder.file)
-    assert not any("capacity block by" in c for c in classroom("extend", folder.file)["changes"])
-    folder.write(capacity_block={"hours": 48, "max_upfront_usd": 120})
+def test_a_capacity_block_is_extended_once_within_its_price(lab: Lab) -> None:
+    lab.write(**BLOCK, capacity_block={"hours": 24, "max_upfront_usd": 120})
+    lab("provision")
+    assert not any("capacity block by" in c for c in lab("extend")["changes"])
+    lab.write(capacity_block={"hours": 48, "max_upfront_usd": 120})
     with pytest.raises(ClassroomError, match=r"\$107.28 paid so far .* above the limit"):
-        classroom("extend", folder.file)
-    folder.write(capacity_block={"hours": 48, "max_upfront_usd": 220})
-    mark = len(cloud.log())
-    planned = classroom("extend", folder.file, check=True)
-    assert cloud.writes(mark) == []
+        lab("extend")
+    lab.write(capacity_block={"hours": 48, "max_upfront_usd": 220})
+    mark = len(lab.log())
+    planned = lab("extend", check=True)
+    assert lab.writes(mark) == []
     assert any("by 24 h for $107.28" in c for c in planned["changes"])
-    cloud.post("set", slow_payment=True)
-    classroom("extend", folder.file)
-    classroom("extend", folder.file)
-    assert bought(cloud) == 1, "hours that are being paid for count as had"
-    cloud.post("pay")
-    assert classroom("extend", folder.file)["changed"] is False and bought(cloud) == 1
+    lab.post("set", slow_payment=True)
+    lab("extend")
+    lab("extend")
+    assert bought(lab.cloud) == 1, "hours that are being paid for count as had"
+    lab.post("pay")
+    assert lab("extend")["changed"] is False and bought(lab.cloud) == 1
 
 
-def test_a_lost_answer_to_an_extension_does_not_buy_twice(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(**BLOCK, capacity_block={"hours": 24, "max_upfront_usd": 500})
-    classroom("provision", folder.file)
-    folder.write(capacity_block={"hours": 48, "max_upfront_usd": 500})
-    cloud.fault("PurchaseCapacityBlockExtension", code="InternalError", status=500, after=True)
+def test_a_lost_answer_to_an_extension_does_not_buy_twice(lab: Lab) -> None:
+    lab.write(**BLOCK, capacity_block={"hours": 24, "max_upfront_usd": 500})
+    lab("provision")
+    lab.write(capacity_block={"hours": 48, "max_upfront_usd": 500})
+    lab.fault("PurchaseCapacityBlockExtension", code="InternalError", status=500, after=True)
     with pytest.raises(ClassroomError, match="Could not buy the capacity block extension"):
-        classroom("extend", folder.file)
-    classroom("extend", folder.file)
+        lab("extend")
+    lab("extend")
     (block,) = boto3.client("ec2", region_name="ap-southeast-4").describe_capacity_reservations()[
         "CapacityReservations"
     ]
     assert (block["EndDate"] - block["StartDate"]).total_seconds() == 48 * 3600
 
 
-def test_no_extension_to_be_had_is_said(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(**BLOCK, capacity_block={"hours": 24, "max_upfront_usd": 120})
-    classroom("provision", folder.file)
-    folder.write(capacity_block={"hours": 48, "max_upfront_usd": 500})
-    cloud.post("set", no_extensions=True)
-    warnings = classroom("extend", folder.file)["warnings"]
-    assert any("offers no extension" in w for w in warnings) and bought(cloud) == 0
+def test_no_extension_to_be_had_is_said(lab: Lab) -> None:
+    lab.write(**BLOCK, capacity_block={"hours": 24, "max_upfront_usd": 120})
+    lab("provision")
+    lab.write(capacity_block={"hours": 48, "max_upfront_usd": 500})
+    lab.post("set", no_extensions=True)
+    warnings = lab("extend")["warnings"]
+    assert any("offers no extension" in w for w in warnings) and bought(lab.cloud) == 0
 
 
-def test_a_forecast_says_that_stops_save_nothing_in_a_block(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(**BLOCK, capacity_block={"hours": 24, "max_upfront_usd": 500})
-    told = classroom("forecast", folder.file)["warnings"]
+def test_a_forecast_says_that_stops_save_nothing_in_a_block(lab: Lab) -> None:
+    lab.write(**BLOCK, capacity_block={"hours": 24, "max_upfront_usd": 500})
+    told = lab("forecast")["warnings"]
     assert any("paid for whether machines run or not" in w for w in told)
-    folder.write(market="on-demand", instance_type="trn1.2xlarge", regions=["us-east-2"])
-    told = classroom("forecast", folder.file)["warnings"]
+    lab.write(market="on-demand", instance_type="trn1.2xlarge", regions=["us-east-2"])
+    told = lab("forecast")["warnings"]
     assert not any("whether machines run or not" in w for w in told)
 
 
-def test_a_spot_request_carries_the_tags_of_the_class(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(["alice"], market="spot")
-    classroom("provision", folder.file)
-    (request,) = [r for r in cloud.leftovers() if r["kind"] == "spot-request"]
-    assert request["tags"]["trainium-labs:class"] == "lab"
-    assert request["tags"]["trainium-labs:owner"] == "alice"
-
-
-@pytest.mark.parametrize("how", ["removed from the roster", "teardown"])
-def test_a_spot_request_without_tags_is_found_by_its_machine(
-    folder: ClassFolder,
-    cloud: LabCloud,
-    classroom: Classroom,
-    how: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As though AWS had dropped what the call said about the request."""
-    folder.write(["alice", "bob"], market="spot")
-    labels = launch._labels
-    monkeypatch.setattr(launch, "_labels", lambda run, w: labels(run, w)[:-1])
-    classroom("provision", folder.file)
-    assert {str(r["tags"]) for r in cloud.leftovers() if r["kind"] == "spot-request"} == {"{}"}
-    if how == "teardown":
-        assert classroom("teardown", folder.file)["exit_code"] == 0
-    else:
-        folder.write(["alice"])
-        classroom("provision", folder.file, confirm_changes=True)
-    cloud.post("advance", seconds=2 * 3600)
-    left = [] if how == "teardown" else ["alice"]
-    assert sorted(ids(cloud)) == left
-    assert len([r for r in cloud.leftovers() if r["kind"] == "spot-request"]) == len(left)
-
-
-def test_only_machines_are_pending(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
+def test_only_machines_are_pending(lab: Lab) -> None:
     """Disks and cards are never armed, so the tag would stay on them for ever."""
-    classroom("provision", folder.file)
-    found = {r["kind"]: r["tags"] for r in cloud.leftovers() if r["tags"]}
+    lab("provision")
+    found = {r["kind"]: r["tags"] for r in lab.leftovers() if r["tags"]}
     for kind in ("volume", "network-interface"):
         assert found[kind]["trainium-labs:class"] == "lab"
         assert "trainium-labs:guard" not in found[kind], found[kind]

@@ -50,7 +50,7 @@ def test_ssh_starts_the_machine_logs_in_and_knows_it_by_its_key(
     bring_up(folder, cloud, setting, ["alice"], my="lambda")
     host = setting.hosts["alice"]
     host.ssh(f"echo {public} >> .ssh/authorized_keys")  # as configure does
-    (machine,) = [r["id"] for r in cloud.leftovers() if r["kind"] == "instance"]
+    (machine,) = [r["id"] for r in cloud.machines()]
     ec2 = boto3.client("ec2", REGION)
 
     def printed(key: str) -> None:

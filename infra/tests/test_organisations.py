@@ -4,7 +4,6 @@ and rules (service control policies) that say no, with a sentence that names the
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,9 @@ from classroom.aws import organisations
 from classroom.aws.problems import BadClass, ClassroomError
 from classroom.guards import policies
 from classroom.spec import class_file
-from conftest import ClassFolder
+from conftest import ClassFolder, Classroom, Lab
 from labcloud.client import LabCloud
 
-Classroom = Callable[..., dict[str, Any]]
 ACCOUNT, REGION = "123456789012", "us-east-2"
 ALLOW = {"Effect": "Allow", "Action": "*", "Resource": "*"}
 THEIRS = f"arn:aws:iam::{ACCOUNT}:policy/ResearchBoundary"
@@ -127,47 +125,41 @@ KEYS = {
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("rule", FITS)
-def test_a_class_that_fits_an_organisations_rule_comes_up_and_goes(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, rule: str
-) -> None:
+def test_a_class_that_fits_an_organisations_rule_comes_up_and_goes(lab: Lab, rule: str) -> None:
     denials, keys = FITS[rule]
     boundary(ALLOW)
-    rules(cloud, *denials)
-    folder.write(["alice", "bob"], **keys)
-    up_and_down(folder, cloud, classroom)
+    rules(lab.cloud, *denials)
+    lab.write(["alice", "bob"], **keys)
+    up_and_down(lab.folder, lab.cloud, lab)
 
 
 @pytest.mark.parametrize("rule", FITS)
-def test_a_class_that_does_not_gets_a_sentence_that_names_the_key(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, rule: str
-) -> None:
-    rules(cloud, *FITS[rule][0])
+def test_a_class_that_does_not_gets_a_sentence_that_names_the_key(lab: Lab, rule: str) -> None:
+    rules(lab.cloud, *FITS[rule][0])
     if rule == "regions":
-        folder.write(["alice", "bob"], regions=["us-west-2"])
+        lab.write(["alice", "bob"], regions=["us-west-2"])
     try:
-        done = classroom("provision", folder.file)
+        done = lab("provision")
     except ClassroomError as error:
         said = str(error)
     else:
         assert done["exit_code"] == 1, done
         said = json.dumps(done)
     assert KEYS[rule] in said and "organisation" in said, said
-    assert cloud.running() == []
+    assert lab.running() == []
 
 
 # ---- networks ----
 
 
-def test_without_a_default_network_the_class_names_its_own(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
+def test_without_a_default_network_the_class_names_its_own(lab: Lab) -> None:
     no_default_network()
-    folder.write(regions=[REGION])
+    lab.write(regions=[REGION])
     with pytest.raises(ClassroomError, match=r"`subnets: \{us-east-2: \[subnet-\.\.\.\]\}`"):
-        classroom("provision", folder.file)
+        lab("provision")
     vpc, subnets = network()
-    folder.write(subnets=subnets)
-    assert classroom("provision", folder.file)["exit_code"] == 0
+    lab.write(subnets=subnets)
+    assert lab("provision")["exit_code"] == 0
     ec2 = boto3.client("ec2", REGION)
     machines = [i for r in ec2.describe_instances()["Reservations"] for i in r["Instances"]]
     assert {m["SubnetId"] for m in machines} <= set(subnets) and len(machines) == 2
@@ -175,108 +167,94 @@ def test_without_a_default_network_the_class_names_its_own(
     groups = [{"Name": "group-name", "Values": ["trainium-labs.lab.ssh"]}]
     (group,) = ec2.describe_security_groups(Filters=groups)["SecurityGroups"]
     assert group["VpcId"] == vpc
-    assert classroom("doctor", folder.file)["exit_code"] == 0
+    assert lab("doctor")["exit_code"] == 0
 
 
-def test_a_vpc_alone_means_all_of_its_subnets(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
+def test_a_vpc_alone_means_all_of_its_subnets(lab: Lab) -> None:
     vpc, _ = network()
-    folder.write(regions=[REGION], vpc=vpc)
-    assert classroom("provision", folder.file)["exit_code"] == 0
-    assert len(cloud.running()) == 2
+    lab.write(regions=[REGION], vpc=vpc)
+    assert lab("provision")["exit_code"] == 0
+    assert len(lab.running()) == 2
 
 
-def test_subnets_that_are_not_there_or_of_two_networks_are_refused(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
+def test_subnets_that_are_not_there_or_of_two_networks_are_refused(lab: Lab) -> None:
     _, one = network()
-    folder.write(regions=[REGION], subnets=[one[0], "subnet-00000000"])
+    lab.write(regions=[REGION], subnets=[one[0], "subnet-00000000"])
     with pytest.raises(ClassroomError, match="us-east-2 has no subnet subnet-00000000"):
-        classroom("provision", folder.file)
+        lab("provision")
     other = boto3.client("ec2", REGION).describe_subnets()["Subnets"]
     default = next(s["SubnetId"] for s in other if s["DefaultForAz"])
-    folder.write(subnets=[one[0], default])
+    lab.write(subnets=[one[0], default])
     with pytest.raises(ClassroomError, match="several networks"):
-        classroom("provision", folder.file)
-    assert cloud.running() == []
+        lab("provision")
+    assert lab.running() == []
 
 
 # ---- tags, boundary ----
 
 
-def test_all_that_is_made_carries_the_organisations_tags(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(tags=TAGS, elastic_ip=True, my="lambda", work_copies="s3")
-    classroom("provision", folder.file)
+def test_all_that_is_made_carries_the_organisations_tags(lab: Lab) -> None:
+    lab.write(tags=TAGS, elastic_ip=True, my="lambda", work_copies="s3")
+    lab("provision")
     bare = [
         (r["kind"], r["id"])
-        for r in cloud.leftovers()
+        for r in lab.leftovers()
         if r["tags"] is not None and not TAGS.items() <= r["tags"].items()
     ]
     assert bare == []
-    kinds = {r["kind"] for r in cloud.leftovers()}
+    kinds = lab.kinds()
     assert {"instance", "volume", "role", "bucket", "budget", "function", "elastic-ip"} <= kinds
 
 
-def test_machines_that_are_there_get_tags_that_were_added_later(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    folder.write(tags=TAGS)
-    classroom("provision", folder.file)
-    found = [r["tags"] for r in cloud.leftovers() if r["kind"] == "instance"]
+def test_machines_that_are_there_get_tags_that_were_added_later(lab: Lab) -> None:
+    lab("provision")
+    lab.write(tags=TAGS)
+    lab("provision")
+    found = [r["tags"] for r in lab.machines()]
     assert all(TAGS.items() <= t.items() for t in found) and len(found) == 2
 
 
-def test_the_organisations_boundary_is_instead_of_ours(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
+def test_the_organisations_boundary_is_instead_of_ours(lab: Lab) -> None:
     boundary(ALLOW)
-    folder.write(boundary=THEIRS)
+    lab.write(boundary=THEIRS)
     text = json.dumps(policies.boundary())
     iam = boto3.client("iam")
     iam.create_policy(PolicyName=policies.BOUNDARY, PolicyDocument=text)
-    printed = classroom("doctor", folder.file, policy=True)
+    printed = lab("doctor", policy=True)
     assert THEIRS in printed["lines"][0] and THEIRS in printed["lines"][3]
-    cloud.post("set", callers={"AKIAFAKE": {"policies": [printed["policy"]]}})
-    assert classroom("provision", folder.file)["exit_code"] == 0
-    cloud.post("set", callers={})
+    lab.post("set", callers={"AKIAFAKE": {"policies": [printed["policy"]]}})
+    assert lab("provision")["exit_code"] == 0
+    lab.post("set", callers={})
     for kind in ("guard", "machine"):
         role = iam.get_role(RoleName=f"trainium-labs.lab.{kind}")["Role"]
         assert role["PermissionsBoundary"]["PermissionsBoundaryArn"] == THEIRS
 
 
-def test_a_boundary_that_the_guards_do_not_fit_in_starts_no_machine(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
+def test_a_boundary_that_the_guards_do_not_fit_in_starts_no_machine(lab: Lab) -> None:
     boundary({"Effect": "Allow", "Action": ["s3:*", "ec2:Describe*"], "Resource": "*"})
-    folder.write(boundary=THEIRS)
-    done = classroom("provision", folder.file)
+    lab.write(boundary=THEIRS)
+    done = lab("provision")
     assert done["exit_code"] == 1 and "ResearchBoundary" in json.dumps(done), done
-    cloud.post("advance", seconds=16 * 60)
-    assert cloud.running() == []
+    lab.post("advance", seconds=16 * 60)
+    assert lab.running() == []
 
 
 # ---- without budgets ----
 
 
-def test_without_budgets_schedules_and_alarms_guard_the_class(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    rules(cloud, BILLING)
-    folder.write(budget="none", my="lambda")
-    (told,) = classroom("provision", folder.file)["warnings"]
+def test_without_budgets_schedules_and_alarms_guard_the_class(lab: Lab) -> None:
+    rules(lab.cloud, BILLING)
+    lab.write(budget="none", my="lambda")
+    (told,) = lab("provision")["warnings"]
     assert "nightly stop" in told and "no budget" in told
-    looked = classroom("doctor", folder.file)
+    looked = lab("doctor")
     assert looked["exit_code"] == 0 and "no budget" in json.dumps(looked)
-    assert classroom("status", folder.file)["warnings"] == []
-    asked = [c["op"] for c in cloud.log() if c["service"] == "budgets"]
+    assert lab("status")["warnings"] == []
+    asked = [c["op"] for c in lab.log() if c["service"] == "budgets"]
     assert asked == []
-    cloud.post("advance", seconds=24 * 3600)
-    assert cloud.running() == [], "the idle alarms and the nightly stop act"
-    assert classroom("teardown", folder.file)["exit_code"] == 0
+    lab.post("advance", seconds=24 * 3600)
+    assert lab.running() == [], "the idle alarms and the nightly stop act"
+    assert lab("teardown")["exit_code"] == 0
 
 
 def test_caps_without_budgets_are_ours(folder: ClassFolder) -> None:
@@ -292,15 +270,15 @@ def test_caps_without_budgets_are_ours(folder: ClassFolder) -> None:
 
 
 @pytest.mark.parametrize("reach", ["session-manager", "instance-connect"])
-def test_machines_without_public_addresses_are_reached_by_id(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, reach: str
-) -> None:
+def test_machines_without_public_addresses_are_reached_by_id(lab: Lab, reach: str) -> None:
     nets = None if reach == "session-manager" else ["10.0.0.0/16"]
-    folder.staff(f"tim@example.edu,ta,all,{(folder.path / 'staff.pub').read_text().strip()}")
-    folder.write(reach=reach, ssh_cidrs=nets)
-    classroom("provision", folder.file)
-    cloud.post("advance", seconds=180)
-    assert classroom("pages", folder.file)["warnings"] == []
+    lab.folder.staff(
+        f"tim@example.edu,ta,all,{(lab.folder.path / 'staff.pub').read_text().strip()}"
+    )
+    lab.write(reach=reach, ssh_cidrs=nets)
+    lab("provision")
+    lab.post("advance", seconds=180)
+    assert lab("pages")["warnings"] == []
     ec2 = boto3.client("ec2", REGION)
     (one, two) = (i for r in ec2.describe_instances()["Reservations"] for i in r["Instances"])
     assert "PublicIpAddress" not in one and "PublicIpAddress" not in two
@@ -308,38 +286,34 @@ def test_machines_without_public_addresses_are_reached_by_id(
     (group,) = ec2.describe_security_groups(Filters=groups)["SecurityGroups"]
     assert len(group["IpPermissions"]) == (0 if nets is None else 1)
     command = organisations.proxy(reach, REGION)
-    pinned = (folder.path / "out/lab/known_hosts").read_text()
-    for m in classroom("hosts", folder.file)["machines"]:
+    pinned = (lab.folder.path / "out/lab/known_hosts").read_text()
+    for m in lab("hosts")["machines"]:
         assert m["ip"] == m["id"] and m["options"]["ProxyCommand"] == command
         assert m["id"] in pinned
-        page = (folder.path / f"out/lab/{m['name']}.md").read_text()
+        page = (lab.folder.path / f"out/lab/{m['name']}.md").read_text()
         assert f"HostName {m['id']}\n" in page and f"ProxyCommand {command}\n" in page
         assert "no address on the internet" in page and "address changes" not in page
-    (staff,) = (folder.path / "out/lab/staff").glob("*/config")
+    (staff,) = (lab.folder.path / "out/lab/staff").glob("*/config")
     assert staff.read_text().count(f"ProxyCommand {command}\n") == 2
 
 
-def test_the_role_of_a_private_machine_opens_sessions_and_does_nothing_else(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(reach="session-manager", ssh_cidrs=None)
-    classroom("provision", folder.file)
+def test_the_role_of_a_private_machine_opens_sessions_and_does_nothing_else(lab: Lab) -> None:
+    lab.write(reach="session-manager", ssh_cidrs=None)
+    lab("provision")
     iam = boto3.client("iam")
     name = "trainium-labs.lab.machine"
     rule = iam.get_role_policy(RoleName=name, PolicyName="guard")["PolicyDocument"]["Statement"]
     (statement,) = rule
     assert all(a.startswith(("ssmmessages:", "ssm:Update")) for a in statement["Action"])
-    folder.write(reach=None, ssh_cidrs=["203.0.113.0/24"])
-    classroom("provision", folder.file)
+    lab.write(reach=None, ssh_cidrs=["203.0.113.0/24"])
+    lab("provision")
     assert iam.list_role_policies(RoleName=name)["PolicyNames"] == []
 
 
-def test_forecasts_of_private_machines_hold_no_public_addresses(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    assert classroom("forecast", folder.file)["forecast"]["address_usd"] > 0
-    folder.write(reach="session-manager", ssh_cidrs=None)
-    assert classroom("forecast", folder.file)["forecast"]["address_usd"] == 0
+def test_forecasts_of_private_machines_hold_no_public_addresses(lab: Lab) -> None:
+    assert lab("forecast")["forecast"]["address_usd"] > 0
+    lab.write(reach="session-manager", ssh_cidrs=None)
+    assert lab("forecast")["forecast"]["address_usd"] == 0
 
 
 # ---- class.yml ----

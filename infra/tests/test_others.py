@@ -7,7 +7,6 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,9 @@ import pytest
 import yaml
 
 from classroom.spec import tags
-from conftest import INFRA, ClassFolder, to_the_real_time
-from labcloud.client import LabCloud
+from conftest import INFRA, ClassFolder, Lab, to_the_real_time
 from other_tools import find, needs
 
-Classroom = Callable[..., dict[str, Any]]
 PAGE = (INFRA.parent / "docs/other-tools.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r'^```yaml title="([\w-]+)\.yml"\n(.*?)^```', PAGE, re.M | re.S))
 REGION = "us-east-2"
@@ -56,6 +53,12 @@ def custodian(folder: ClassFolder, *words: str, **environ: str) -> subprocess.Co
     )
 
 
+def act(folder: ClassFolder, *words: str, **environ: str) -> subprocess.CompletedProcess:
+    """Let Cloud Custodian act by the class's policies."""
+    seen = ("--region", REGION, "--cache-period", "0", "-s", str(folder.path / "seen"))
+    return custodian(folder, "run", *seen, *words, **environ)
+
+
 def test_the_page_explains_every_word_that_is_to_be_filled_in() -> None:
     assert list(FILES) == ["custodian", "aws-nuke", "parallelcluster"]
     assert re.findall(r"^\| `(\w+)` \|", PAGE, re.M) == list(FILLED)
@@ -75,14 +78,7 @@ def test_aws_nuke_gets_one_account_and_keeps_the_doors(folder: ClassFolder) -> N
     assert "IAMUser" not in made["resource-types"]["includes"], "who runs it stays"
 
 
-def what_a_class_makes(cloud: LabCloud) -> set[str]:
-    """Return the kinds of what exists in the fake."""
-    return {r["kind"] for r in cloud.leftovers()}
-
-
-def test_aws_nuke_is_told_of_every_kind_that_a_class_makes(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
+def test_aws_nuke_is_told_of_every_kind_that_a_class_makes(lab: Lab) -> None:
     names = {
         "instance": "EC2Instance",
         "volume": "EC2Volume",
@@ -104,13 +100,13 @@ def test_aws_nuke_is_told_of_every_kind_that_a_class_makes(
         "instance-profile": "IAMInstanceProfile",
         "log-group": "CloudWatchLogsLogGroup",
     }
-    folder.write(my="lambda", work_copies="s3", elastic_ip=True)
-    classroom("provision", folder.file)
+    lab.write(my="lambda", work_copies="s3", elastic_ip=True)
+    lab("provision")
     unknown_to_it = {"schedule-group"}  # the page says so
-    made = what_a_class_makes(cloud) - unknown_to_it
+    made = lab.kinds() - unknown_to_it
     assert {"instance", "bucket", "role"} <= made
     assert {names[kind] for kind in made} <= set(
-        write(folder, "aws-nuke")["resource-types"]["includes"]
+        write(lab.folder, "aws-nuke")["resource-types"]["includes"]
     )
 
 
@@ -153,92 +149,56 @@ def test_custodian_validates_the_policies(folder: ClassFolder) -> None:
 @pytest.mark.parametrize("zone", ["utc", "Asia/Kolkata"])
 def test_custodian_takes_the_time_zone(folder: ClassFolder, zone: str) -> None:
     write(folder, "custodian", ZONE=zone)
-    done = custodian(
-        folder,
-        "run",
-        "--dryrun",
-        "--region",
-        "us-east-2",
-        "-s",
-        str(folder.path / "seen"),
-        "-p",
-        "none-of-these",
-    )
+    done = act(folder, "--dryrun", "-p", "none-of-these")
     assert "timezone" not in done.stderr, done.stderr
     assert custodian(folder, "validate").returncode == 0
 
 
 @pytest.mark.full
 @needs("custodian")
-def test_custodian_stops_what_is_unarmed_and_removes_what_is_left(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
+def test_custodian_stops_what_is_unarmed_and_removes_what_is_left(lab: Lab) -> None:
     """It runs against the fake, whose machines began three hours ago, and goes by the real time.
     First nothing is due; then a machine is not armed; then the class is over."""
     earlier = dt.datetime.now(dt.timezone.utc) - dt.timedelta(hours=3)
-    to_the_real_time(cloud, folder)
-    cloud.post("reset", at=earlier.strftime("%Y-%m-%dT%H:%M:%S"))
+    to_the_real_time(lab.cloud, lab.folder)
+    lab.post("reset", at=earlier.strftime("%Y-%m-%dT%H:%M:%S"))
     night = (earlier.hour + 9) % 24  # six hours from now: no night comes meanwhile
-    folder.write(elastic_ip=True, time_zone="UTC", stop_nightly=f"{night:02d}:30")
-    classroom("provision", folder.file)
+    lab.write(elastic_ip=True, time_zone="UTC", stop_nightly=f"{night:02d}:30")
+    lab("provision")
 
     def run(**filled: str) -> None:
-        write(folder, "custodian", HOUR=str((night + 1) % 24), **filled)
-        done = custodian(
-            folder,
-            "run",
-            "--region",
-            REGION,
-            "--cache-period",
-            "0",
-            "-s",
-            str(folder.path / "seen"),
-            **cloud.environ,
-        )
+        write(lab.folder, "custodian", HOUR=str((night + 1) % 24), **filled)
+        done = act(lab.folder, **lab.cloud.environ)
         assert done.returncode == 0, done.stderr
         assert "Error" not in done.stderr, done.stderr
 
     run()
-    assert len(cloud.running()) == 2
+    assert len(lab.running()) == 2
     ec2 = boto3.client("ec2", REGION)
     found = ec2.describe_instances(Filters=[{"Name": f"tag:{tags.OWNER}", "Values": ["bob"]}])
     bob = found["Reservations"][0]["Instances"][0]["InstanceId"]
     guard = {"Key": tags.GUARD, "Value": "pending-lab"}
     ec2.create_tags(Resources=[bob], Tags=[guard])
     run()
-    assert len(cloud.running()) == 1 and bob not in cloud.running()
+    assert len(lab.running()) == 1 and bob not in lab.running()
     over = (dt.date.today() - dt.timedelta(days=1)).isoformat()
     run(DELETE_AFTER=over)
-    assert cloud.running() == []
-    cloud.post("advance", seconds=120)
+    assert lab.running() == []
+    lab.post("advance", seconds=120)
     run(DELETE_AFTER=over)  # what the machines held is free now
-    left = {r["kind"] for r in cloud.leftovers()} & {"instance", "volume", "elastic-ip"}
+    left = lab.kinds() & {"instance", "volume", "elastic-ip"}
     assert not left
 
 
 @pytest.mark.full
 @needs("custodian")
-def test_custodian_names_a_machine_of_no_class_and_leaves_it(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
+def test_custodian_names_a_machine_of_no_class_and_leaves_it(lab: Lab) -> None:
+    lab("provision")
     ec2 = boto3.client("ec2", REGION)
-    mine = [r["id"] for r in cloud.leftovers() if r["kind"] == "instance"]
+    mine = [r["id"] for r in lab.machines()]
     ec2.delete_tags(Resources=mine[:1], Tags=[{"Key": tags.CLASS}])
-    write(folder, "custodian")
-    done = custodian(
-        folder,
-        "run",
-        "-p",
-        "lab-of-no-class",
-        "--region",
-        REGION,
-        "--cache-period",
-        "0",
-        "-s",
-        str(folder.path / "seen"),
-        **cloud.environ,
-    )
+    write(lab.folder, "custodian")
+    done = act(lab.folder, "-p", "lab-of-no-class", **lab.cloud.environ)
     assert done.returncode == 0, done.stderr
-    named = json.loads((folder.path / "seen/lab-of-no-class/resources.json").read_text())
-    assert [m["InstanceId"] for m in named] == mine[:1] and len(cloud.running()) == 2
+    named = json.loads((lab.folder.path / "seen/lab-of-no-class/resources.json").read_text())
+    assert [m["InstanceId"] for m in named] == mine[:1] and len(lab.running()) == 2

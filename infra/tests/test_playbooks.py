@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,9 @@ import boto3
 import pytest
 
 from classroom.aws.problems import ClassroomError
-from conftest import INFRA, ClassFolder, public_key
+from conftest import INFRA, ClassFolder, Classroom, Lab, public_key
 from labcloud.client import LabCloud
 
-Classroom = Callable[..., dict[str, Any]]
 STUDENTS = ["alice", "bob", "carol"]
 YES = ("-e", "yes=true", "-e", "discard_work=lab")
 
@@ -103,44 +101,42 @@ OFTEN = ("provision", "teardown")
 @pytest.mark.parametrize(
     "name", [n if n in OFTEN else pytest.param(n, marks=pytest.mark.full) for n in CASES]
 )
-def test_check_changes_nothing_and_limit_touches_one_student(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, name: str
-) -> None:
+def test_check_changes_nothing_and_limit_touches_one_student(lab: Lab, name: str) -> None:
     """What happens on machines is tested on booted ones (test_hosts); here nothing answers there,
     so playbooks that log in may end with 4, unreachable."""
     before, options, changes, on_machines = CASES[name]
-    folder.write(STUDENTS, elastic_ip=True)
-    classroom("provision", folder.file)
+    lab.write(STUDENTS, elastic_ip=True)
+    lab("provision")
     if before:
-        before(folder, cloud, classroom)
+        before(lab.folder, lab.cloud, lab)
     good = (0, 2, 4) if on_machines else (0,)
-    mark, old = len(cloud.log()), files(folder)
+    mark, old = len(lab.log()), files(lab.folder)
 
-    code, output = play(folder, cloud, name, *options, "--check")
+    code, output = play(lab.folder, lab.cloud, name, *options, "--check")
     assert code in good, output
-    assert cloud.writes(mark) == [] and files(folder) == old
-    code, output = play(folder, cloud, name, *options, "--check", "--limit", "alice")
-    assert code in good and cloud.writes(mark) == [] and files(folder) == old, output
+    assert lab.writes(mark) == [] and files(lab.folder) == old
+    code, output = play(lab.folder, lab.cloud, name, *options, "--check", "--limit", "alice")
+    assert code in good and lab.writes(mark) == [] and files(lab.folder) == old, output
 
     others = {
         r["id"]
-        for r in cloud.leftovers()
+        for r in lab.leftovers()
         if (r["tags"] or {}).get("trainium-labs:owner") in ("bob", "carol")
     }
     assert len(others) >= 10
-    code, output = play(folder, cloud, name, *options, "--limit", "alice")
+    code, output = play(lab.folder, lab.cloud, name, *options, "--limit", "alice")
     assert code in good, output
-    touched = [c for c in cloud.log()[mark:] if c["op"] in cloud.writes(mark)]
+    touched = [c for c in lab.log()[mark:] if c["op"] in lab.writes(mark)]
     if name == "rotate_keys":
         assert touched == [], "one student's key is no key pair"
-        assert play(folder, cloud, name)[0] in good
-        assert cloud.writes(mark) == ["DeleteKeyPair", "ImportKeyPair"]
+        assert play(lab.folder, lab.cloud, name)[0] in good
+        assert lab.writes(mark) == ["DeleteKeyPair", "ImportKeyPair"]
         (pair,) = boto3.client("ec2", region_name="us-east-2").describe_key_pairs(
             IncludePublicKey=True
         )["KeyPairs"]
         assert pair["PublicKey"].split()[:2] == public_key(77).split()
-        mark = len(cloud.log())
-        assert play(folder, cloud, name)[0] in good and cloud.writes(mark) == []
+        mark = len(lab.log())
+        assert play(lab.folder, lab.cloud, name)[0] in good and lab.writes(mark) == []
         return
     assert bool(touched) is changes, [c["op"] for c in touched]
     for call in touched:
@@ -148,95 +144,87 @@ def test_check_changes_nothing_and_limit_touches_one_student(
         assert not any(i in text for i in others) and "bob" not in text, call
     if name == "extend":
         assert {c["op"] for c in touched} == {"PutMetricAlarm"}
-    left = {r["id"] for r in cloud.leftovers()}
+    left = {r["id"] for r in lab.leftovers()}
     assert others <= left
     if name == "teardown":
-        owners = {(r["tags"] or {}).get("trainium-labs:owner") for r in cloud.leftovers()}
+        owners = {(r["tags"] or {}).get("trainium-labs:owner") for r in lab.leftovers()}
         assert "alice" not in owners
 
 
-def test_one_student_cannot_be_extended_beyond_the_class(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    folder.write(teardown="2027-02-20")
-    mark = len(cloud.log())
+def test_one_student_cannot_be_extended_beyond_the_class(lab: Lab) -> None:
+    lab("provision")
+    lab.write(teardown="2027-02-20")
+    mark = len(lab.log())
     with pytest.raises(ClassroomError, match="Run extend without --limit first"):
-        classroom("extend", folder.file, limit=["alice"])
-    assert cloud.writes(mark) == []
+        lab("extend", limit=["alice"])
+    assert lab.writes(mark) == []
 
 
 @pytest.mark.parametrize("command", ["stop", "teardown"])
-def test_a_shared_machine_is_not_taken_from_the_others(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, command: str
-) -> None:
-    folder.write(["alice", "bob", "carol"], mode="shared")
-    classroom("provision", folder.file)
+def test_a_shared_machine_is_not_taken_from_the_others(lab: Lab, command: str) -> None:
+    lab.write(["alice", "bob", "carol"], mode="shared")
+    lab("provision")
     with pytest.raises(ClassroomError, match="bob would lose it too"):
-        classroom(command, folder.file, limit=["alice"])
-    assert len(cloud.running()) == 2
-    classroom(command, folder.file, limit=["node-01"])
-    assert len(cloud.running()) == 1
-    classroom(command, folder.file, limit=["carol"])  # alone on her machine
-    assert cloud.running() == []
+        lab(command, limit=["alice"])
+    assert len(lab.running()) == 2
+    lab(command, limit=["node-01"])
+    assert len(lab.running()) == 1
+    lab(command, limit=["carol"])  # alone on her machine
+    assert lab.running() == []
 
 
-def test_who_leaves_the_roster_is_not_ended_with_work_that_could_not_be_fetched(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(STUDENTS, elastic_ip=True)
-    classroom("provision", folder.file)
-    folder.write(["alice", "bob"], budget={"per_student_usd": 50, "class_usd": 150})
-    mark = len(cloud.log())
-    code, output = play(folder, cloud, "provision", "-e", "yes=true", "--limit", "alice")
-    assert code == 0 and cloud.writes(mark) == [], output
-    code, output = play(folder, cloud, "provision", "-e", "yes=true")
-    assert cloud.writes(mark) == [], "she runs, but nothing answers there"
+def test_who_leaves_the_roster_is_not_ended_with_work_that_could_not_be_fetched(lab: Lab) -> None:
+    lab.write(STUDENTS, elastic_ip=True)
+    lab("provision")
+    lab.write(["alice", "bob"], budget={"per_student_usd": 50, "class_usd": 150})
+    mark = len(lab.log())
+    code, output = play(lab.folder, lab.cloud, "provision", "-e", "yes=true", "--limit", "alice")
+    assert code == 0 and lab.writes(mark) == [], output
+    code, output = play(lab.folder, lab.cloud, "provision", "-e", "yes=true")
+    assert lab.writes(mark) == [], "she runs, but nothing answers there"
     assert code and "nothing was deleted: carol" in output, output
-    code, output = play(folder, cloud, "provision", "-e", "yes=true", "-e", "discard_work=carol")
+    code, output = play(
+        lab.folder, lab.cloud, "provision", "-e", "yes=true", "-e", "discard_work=carol"
+    )
     assert code == 0 and "1 removed" in output, output
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("broken", [False, True], ids=["class.yml is fine", "class.yml is broken"])
-def test_teardown_deletes_nothing_while_no_machine_answers(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, broken: bool
-) -> None:
-    folder.write(STUDENTS, elastic_ip=True)
-    classroom("provision", folder.file)
+def test_teardown_deletes_nothing_while_no_machine_answers(lab: Lab, broken: bool) -> None:
+    lab.write(STUDENTS, elastic_ip=True)
+    lab("provision")
     if broken:
-        folder.write(stop_nightly="late")
-    before = cloud.leftovers()
-    code, output = play(folder, cloud, "teardown", "-e", "yes=true")
+        lab.write(stop_nightly="late")
+    before = lab.leftovers()
+    code, output = play(lab.folder, lab.cloud, "teardown", "-e", "yes=true")
     assert code and "The work on 3 machines is not saved" in output, output
-    assert cloud.leftovers() == before
-    code, output = play(folder, cloud, "teardown", *YES)
-    assert code == 0 and cloud.leftovers() == [], output
+    assert lab.leftovers() == before
+    code, output = play(lab.folder, lab.cloud, "teardown", *YES)
+    assert code == 0 and lab.leftovers() == [], output
 
 
-def test_a_playbook_that_cannot_list_the_machines_does_not_end_green(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    cloud.fault("DescribeInstances", code="RequestLimitExceeded", status=503, times=99)
-    code, output = play(folder, cloud, "configure")
+def test_a_playbook_that_cannot_list_the_machines_does_not_end_green(lab: Lab) -> None:
+    lab("provision")
+    lab.fault("DescribeInstances", code="RequestLimitExceeded", status=503, times=99)
+    code, output = play(lab.folder, lab.cloud, "configure")
     assert code and "could not be listed" in output, output
 
 
 @pytest.mark.full
 def test_a_second_look_with_amazon_aws_finds_what_the_library_would_miss(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, tmp_path: Path
+    lab: Lab, tmp_path: Path
 ) -> None:
-    folder.write(STUDENTS, elastic_ip=True)
-    classroom("provision", folder.file)
+    lab.write(STUDENTS, elastic_ip=True)
+    lab("provision")
     kinds = ("instance", "volume", "elastic-ip")
-    bills = {r["id"] for r in cloud.leftovers() if r["kind"] in kinds}
+    bills = {r["id"] for r in lab.leftovers() if r["kind"] in kinds}
     assert len(bills) == 9
-    lost = next(r["id"] for r in cloud.leftovers() if r["kind"] == "instance")
+    lost = next(r["id"] for r in lab.machines())
     boto3.client("ec2", "us-east-2").delete_tags(
         Resources=[lost], Tags=[{"Key": "trainium-labs:class"}]
     )
-    cloud.settle()
+    lab.settle()
     looked = tmp_path / "second_look.yml"
     tasks = INFRA / "playbooks/tasks/second_look.yml"
     answer = {"class_name": "lab", "touched": ["us-east-2"], "ledger": {"us-east-2": [lost]}}
@@ -256,7 +244,7 @@ def test_a_second_look_with_amazon_aws_finds_what_the_library_would_miss(
         ["ansible-playbook", "-i", "localhost,", "-c", "local", str(looked)],
         env={
             **os.environ,
-            **cloud.environ,
+            **lab.cloud.environ,
             "ANSIBLE_NOCOLOR": "1",
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         },
@@ -269,7 +257,7 @@ def test_a_second_look_with_amazon_aws_finds_what_the_library_would_miss(
     assert all(id in done.stdout for id in bills), done.stdout
     label = {"Key": "trainium-labs:class", "Value": "lab"}
     boto3.client("ec2", "us-east-2").create_tags(Resources=[lost], Tags=[label])
-    cloud.settle()
-    code, output = play(folder, cloud, "teardown", *YES)
+    lab.settle()
+    code, output = play(lab.folder, lab.cloud, "teardown", *YES)
     assert code == 0 and "amazon.aws found nothing that bills in us-east-2" in output, output
-    assert cloud.leftovers() == []
+    assert lab.leftovers() == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,8 @@ from rich.console import Console
 from classroom.aws.problems import ClassroomError
 from classroom.cli import main
 from classroom.spec import enrolment, interview, roster
-from conftest import ClassFolder, public_key
-from labcloud.client import LabCloud
+from conftest import Lab, public_key
 
-Classroom = Callable[..., dict[str, Any]]
 NOW = dt.datetime(2026, 11, 21, tzinfo=dt.timezone.utc)
 # As Canvas writes them: a byte order mark, the row of points indented, its own student at the end,
 # sections joined in words, names with commas in quotes.
@@ -145,44 +142,33 @@ def test_every_login_gives_an_id_of_its_own_that_linux_and_aws_take(logins: list
         taken.add(made)
 
 
-def test_a_section_is_a_limit_and_a_tag(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(["alice", "bob"])
-    text = (folder.path / "roster.csv").read_text().splitlines()
-    text[0] += ",section"
-    (folder.path / "roster.csv").write_text(
-        "\n".join([text[0], text[1] + ",Lab-01", text[2] + ",lab-02", ""])
-    )
-    classroom("provision", folder.file)
+def test_a_section_is_a_limit_and_a_tag(lab: Lab) -> None:
+    lab.folder.sections = {"alice": "Lab-01", "bob": "lab-02"}
+    lab.write(["alice", "bob"])
+    lab("provision")
     tagged = {
         r["tags"]["trainium-labs:owner"]: r["tags"].get("trainium-labs:section")
-        for r in cloud.leftovers()
-        if r["kind"] == "instance"
+        for r in lab.machines()
     }
     assert tagged == {"alice": "lab-01", "bob": "lab-02"}
-    classroom("stop", folder.file, limit=["section:LAB-02"])
-    assert len(cloud.running()) == 1
+    lab("stop", limit=["section:LAB-02"])
+    assert len(lab.running()) == 1
     with pytest.raises(ClassroomError, match="no section lab-9.*lab-01, lab-02"):
-        classroom("stop", folder.file, limit=["section:lab-9"])
+        lab("stop", limit=["section:lab-9"])
 
 
-def test_an_assistant_looks_and_stops_a_section_and_no_more(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(["alice", "bob"], my="lambda", work_copies="s3")
-    text = (folder.path / "roster.csv").read_text().splitlines()
-    rows = [text[0] + ",section", text[1] + ",lab-01", text[2] + ",lab-02", ""]
-    (folder.path / "roster.csv").write_text("\n".join(rows))
-    classroom("provision", folder.file)
-    policy = classroom("doctor", folder.file, policy=True, assistant="lab-01")["policy"]
+def test_an_assistant_looks_and_stops_a_section_and_no_more(lab: Lab) -> None:
+    lab.folder.sections = {"alice": "lab-01", "bob": "lab-02"}
+    lab.write(["alice", "bob"], my="lambda", work_copies="s3")
+    lab("provision")
+    policy = lab("doctor", policy=True, assistant="lab-01")["policy"]
     with pytest.raises(ClassroomError, match="no section lab-3. The roster has: lab-01, lab-02"):
-        classroom("doctor", folder.file, policy=True, assistant="lab-3")
-    cloud.post("permit", key="AKIAFAKE", policies=[policy])
-    classroom("status", folder.file)
-    assert classroom("report", folder.file)["files"]
-    classroom("stop", folder.file, limit=["section:lab-01"])
-    assert len(cloud.running()) == 1
+        lab("doctor", policy=True, assistant="lab-3")
+    lab.post("permit", key="AKIAFAKE", policies=[policy])
+    lab("status")
+    assert lab("report")["files"]
+    lab("stop", limit=["section:lab-01"])
+    assert len(lab.running()) == 1
     refused: tuple[tuple[str, dict[str, Any]], ...] = (
         ("stop", {"limit": ["bob"]}),
         ("pages", {}),
@@ -191,12 +177,12 @@ def test_an_assistant_looks_and_stops_a_section_and_no_more(
         ("provision", {}),
         ("extend", {}),
     )
-    mark = len(cloud.log())
+    mark = len(lab.log())
     for command, options in refused:
         with pytest.raises(ClassroomError, match="lacks a permission"):
-            classroom(command, folder.file, **options)
-    assert classroom("teardown", folder.file)["exit_code"] == 1
-    assert len(cloud.running()) == 1 and cloud.writes(mark) == []
+            lab(command, **options)
+    assert lab("teardown")["exit_code"] == 1
+    assert len(lab.running()) == 1 and lab.writes(mark) == []
 
 
 ANSWERS = {

@@ -12,10 +12,9 @@ from botocore.exceptions import ClientError
 
 from classroom.aws.problems import ClassroomError
 from classroom.guards import policies
-from conftest import ClassFolder
+from conftest import Lab
 from labcloud.client import LabCloud
 
-Classroom = Callable[..., dict[str, Any]]
 ACCOUNT = "123456789012"
 BOUNDARY = policies.boundary_arn(ACCOUNT)
 ADMIN = json.dumps(
@@ -78,6 +77,7 @@ def test_no_role_is_made_or_written_outside_of_the_boundary(staff: LabCloud) -> 
     refused(iam.create_policy_version, PolicyArn=BOUNDARY, PolicyDocument=ADMIN, SetAsDefault=True)
     refused(iam.delete_policy, PolicyArn=BOUNDARY)
     refused(iam.create_policy, PolicyName="p", PolicyDocument=ADMIN)
+    refused(iam.create_user, UserName="somebody")
     refused(iam.update_assume_role_policy, RoleName="admin", PolicyDocument=trust("x"))
 
 
@@ -162,36 +162,30 @@ def test_schedules_alarms_budgets_and_secrets_of_others_are_not_touched(staff: L
     cloudwatch.delete_alarms(AlarmNames=["trainium-labs.lab.alice.idle"])
 
 
-def test_without_the_boundary_the_printed_policy_ends_with_a_sentence(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    cloud.post("set", callers={"AKIAFAKE": {"policies": [policies.policy()]}})
+def test_without_the_boundary_the_printed_policy_ends_with_a_sentence(lab: Lab) -> None:
+    lab.post("set", callers={"AKIAFAKE": {"policies": [policies.policy()]}})
     with pytest.raises(ClassroomError, match=r"under the permissions boundary trainium-labs\."):
-        classroom("provision", folder.file)
-    assert [r for r in cloud.leftovers() if r["kind"] not in ("budget",)] == []
+        lab("provision")
+    assert [r for r in lab.leftovers() if r["kind"] not in ("budget",)] == []
 
 
-def test_roles_from_before_the_boundary_are_put_under_it(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
+def test_roles_from_before_the_boundary_are_put_under_it(lab: Lab) -> None:
+    lab("provision")
     iam = boto3.client("iam")
     guard = iam.get_role(RoleName="trainium-labs.lab.guard")["Role"]
     assert "PermissionsBoundary" not in guard, "an administrator needs none"
-    owner_makes(cloud)
-    assert classroom("provision", folder.file)["exit_code"] == 0
+    owner_makes(lab.cloud)
+    assert lab("provision")["exit_code"] == 0
     for role in ("guard", "machine"):
         made = iam.get_role(RoleName=f"trainium-labs.lab.{role}")["Role"]
         assert made["PermissionsBoundary"]["PermissionsBoundaryArn"] == BOUNDARY
-    assert classroom("provision", folder.file)["changed"] is False
-    cloud.post("advance", seconds=24 * 3600)
-    assert cloud.running() == [], "the guards act under it"
+    assert lab("provision")["changed"] is False
+    lab.post("advance", seconds=24 * 3600)
+    assert lab.running() == [], "the guards act under it"
 
 
-def test_both_policies_are_printed_as_aws_takes_them(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    lines = classroom("doctor", folder.file, policy=True)["lines"]
+def test_both_policies_are_printed_as_aws_takes_them(lab: Lab) -> None:
+    lines = lab("doctor", policy=True)["lines"]
     documents = [json.loads(line) for line in lines if line.startswith("{")]
     assert documents == [policies.boundary(), policies.policy()]
     # IAM user guide, "IAM and AWS STS quotas": characters without white space in a managed policy

@@ -19,10 +19,8 @@ from classroom.aws.problems import ClassroomError
 from classroom.cli import commands, forecast
 from classroom.money import pricelist, prices
 from classroom.spec import class_file, instance_types
-from conftest import INFRA, ClassFolder
-from labcloud.client import LabCloud
+from conftest import INFRA, ClassFolder, Lab
 
-Classroom = Callable[..., dict[str, Any]]
 MADE_BY_HAND = Path(__file__).with_name("price_list")
 OURS = INFRA / "classroom/money/prices.yml"
 NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.timezone.utc)
@@ -263,24 +261,17 @@ def test_old_prices_are_read_again_where_the_account_may_ask(
     ("live", "words"), [(1.34375, ""), (2.6875, "$100 is $200"), (None, "from")]
 )
 def test_the_price_behind_caps_is_compared_with_todays(
-    folder: ClassFolder,
-    cloud: LabCloud,
-    classroom: Classroom,
-    live: float | None,
-    words: str,
-    monkeypatch: pytest.MonkeyPatch,
+    lab: Lab, live: float | None, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forecast, "live_price", lambda run: live)
-    told = [line for line in classroom("provision", folder.file)["lines"] if "Caps go by" in line]
+    told = [line for line in lab("provision")["lines"] if "Caps go by" in line]
     assert [words in line for line in told] == ([True] if words else []), told
-    notes = [r[2] for r in classroom("doctor", folder.file)["tables"][0]["rows"] if r[0] == "note"]
+    notes = [r[2] for r in lab("doctor")["tables"][0]["rows"] if r[0] == "note"]
     assert any("Caps go by" in n for n in notes) == bool(words)
 
 
-def test_the_price_that_aws_answers_is_read(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    assert "AWS asks" not in str(classroom("provision", folder.file)["lines"])
-    cloud.post("set", hourly={folder.data["instance_type"]: 2.6875})
-    told = classroom("provision", folder.file)["lines"]
+def test_the_price_that_aws_answers_is_read(lab: Lab) -> None:
+    assert "AWS asks" not in str(lab("provision")["lines"])
+    lab.post("set", hourly={lab.folder.data["instance_type"]: 2.6875})
+    told = lab("provision")["lines"]
     assert any("AWS asks $2.6875 in us-east-2" in line for line in told), told

@@ -12,10 +12,9 @@ import pytest
 from classroom.aws.problems import ClassroomError
 from classroom.cli import options
 from classroom.guards import policies
-from conftest import ClassFolder
+from conftest import Lab
 from labcloud.client import LabCloud
 
-Classroom = Callable[..., dict[str, Any]]
 # Asks AWS's policy simulator; commands need no permission for it.
 UNASKED = {"SimulatePrincipalPolicy"}
 DAY = 24 * 3600
@@ -81,76 +80,64 @@ def test_every_command_has_a_row() -> None:
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("age", AGES)
-def test_the_printed_policy_is_enough_for_every_command(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, age: str
-) -> None:
-    bounded(cloud, policies.policy())
-    cloud.post("set", regions=["us-east-1", "us-east-2", "us-west-2"])
-    folder.write(["alice", "bob"], **PARTS)
-    assert classroom("provision", folder.file)["exit_code"] == 0
-    cloud.post("advance", seconds=AGES[age])
+def test_the_printed_policy_is_enough_for_every_command(lab: Lab, age: str) -> None:
+    bounded(lab.cloud, policies.policy())
+    lab.post("set", regions=["us-east-1", "us-east-2", "us-west-2"])
+    lab.write(["alice", "bob"], **PARTS)
+    assert lab("provision")["exit_code"] == 0
+    lab.post("advance", seconds=AGES[age])
     for command, ways in WAYS.items():
         for way in ways:
-            mark = len(cloud.log())
-            quiet(lambda command=command, way=way: classroom(command, folder.file, **way))
-            assert denied(cloud, mark) == [], (age, command, way)
-    folder.write(["alice"])
-    classroom("provision", folder.file, confirm_changes=True)
-    classroom("teardown", folder.file, dry_run=True)
-    assert classroom("teardown", folder.file)["exit_code"] == 0
-    assert denied(cloud) == []
+            mark = len(lab.log())
+            quiet(lambda command=command, way=way: lab(command, **way))
+            assert denied(lab.cloud, mark) == [], (age, command, way)
+    lab.write(["alice"])
+    lab("provision", confirm_changes=True)
+    lab("teardown", dry_run=True)
+    assert lab("teardown")["exit_code"] == 0
+    assert denied(lab.cloud) == []
 
 
-def test_the_printed_policy_is_enough_for_the_drill(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    bounded(cloud, policies.policy())
-    cloud.post("set", regions=["us-east-1", "us-east-2", "us-west-2"])
-    done = classroom("doctor", folder.file, drill=True)
-    assert denied(cloud) == [] and done["exit_code"] == 0, done
-    classroom("doctor", folder.file, submit_transcript=True)
+def test_the_printed_policy_is_enough_for_the_drill(lab: Lab) -> None:
+    bounded(lab.cloud, policies.policy())
+    lab.post("set", regions=["us-east-1", "us-east-2", "us-west-2"])
+    done = lab("doctor", drill=True)
+    assert denied(lab.cloud) == [] and done["exit_code"] == 0, done
+    lab("doctor", submit_transcript=True)
 
 
-def test_host_keys_are_read_from_the_console_with_the_printed_policy(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    bounded(cloud, policies.policy())
-    classroom("provision", folder.file)
-    cloud.post("advance", seconds=180)
-    done = classroom("pages", folder.file)
+def test_host_keys_are_read_from_the_console_with_the_printed_policy(lab: Lab) -> None:
+    bounded(lab.cloud, policies.policy())
+    lab("provision")
+    lab.post("advance", seconds=180)
+    done = lab("pages")
     assert done["warnings"] == []
-    assert len((folder.path / "out/lab/known_hosts").read_text().splitlines()) == 2
+    assert len((lab.folder.path / "out/lab/known_hosts").read_text().splitlines()) == 2
 
 
-def test_a_console_that_may_not_be_read_is_told(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    cloud.post("advance", seconds=180)
-    cloud.post("set", denied=["ec2:GetConsoleOutput"])
-    (told,) = classroom("pages", folder.file)["warnings"]
+def test_a_console_that_may_not_be_read_is_told(lab: Lab) -> None:
+    lab("provision")
+    lab.post("advance", seconds=180)
+    lab.post("set", denied=["ec2:GetConsoleOutput"])
+    (told,) = lab("pages")["warnings"]
     assert "ec2:GetConsoleOutput" in told and "alice, bob" in told, told
-    assert not (folder.path / "out/lab/known_hosts").exists()
+    assert not (lab.folder.path / "out/lab/known_hosts").exists()
 
 
-def test_the_console_of_another_machine_stays_closed(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    ours = next(r["id"] for r in cloud.leftovers() if r["kind"] == "instance")
-    bounded(cloud, policies.policy())
+def test_the_console_of_another_machine_stays_closed(lab: Lab) -> None:
+    lab("provision")
+    ours = next(r["id"] for r in lab.machines())
+    bounded(lab.cloud, policies.policy())
     ec2 = boto3.client("ec2", "us-east-2")
     ec2.get_console_output(InstanceId=ours)
     with pytest.raises(ec2.exceptions.ClientError, match="UnauthorizedOperation"):
         ec2.get_console_output(InstanceId="i-0123456789abcdef0")
 
 
-def test_the_printed_policy_starts_machines_of_a_class_only(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
+def test_the_printed_policy_starts_machines_of_a_class_only(lab: Lab) -> None:
     ec2 = boto3.client("ec2", "us-east-2")
     (image, *_) = ec2.describe_images(Owners=["898082745236"], IncludeDeprecated=True)["Images"]
-    bounded(cloud, policies.policy())
+    bounded(lab.cloud, policies.policy())
     asked = {"ImageId": image["ImageId"], "MinCount": 1, "MaxCount": 1, "DryRun": True}
     for kind, code in (
         ("trn1.2xlarge", "DryRunOperation"),

@@ -8,19 +8,17 @@ import os
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from classroom.aws import organisations
 from classroom.students.selfservice import my
-from conftest import INFRA, ClassFolder
+from conftest import INFRA, ClassFolder, Classroom, Lab
 from labcloud.client import LabCloud
 from link_class import REGION, Class, act, ask
 
-Classroom = Callable[..., dict[str, Any]]
 # It writes down what it was asked for and carries what it is given, as a session does.
 AWS = '#!/bin/sh\necho "$@" > "$0.asked"\ncat\nexit ${REFUSES:-0}\n'
 
@@ -91,21 +89,19 @@ def test_facts_that_are_not_ours_are_carried_nowhere() -> None:
 
 
 @pytest.mark.parametrize("reach", ["session-manager", "instance-connect"])
-def test_the_inventory_reaches_running_machines_by_id(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, reach: str
-) -> None:
+def test_the_inventory_reaches_running_machines_by_id(lab: Lab, reach: str) -> None:
     nets = None if reach == "session-manager" else ["10.0.0.0/16"]
-    folder.write(["alice", "bob"], reach=reach, ssh_cidrs=nets)
-    classroom("provision", folder.file)
-    classroom("stop", folder.file, limit=["bob"])
+    lab.write(["alice", "bob"], reach=reach, ssh_cidrs=nets)
+    lab("provision")
+    lab("stop", limit=["bob"])
     environ = {
         **os.environ,
-        **cloud.environ,
-        "CLASSROOM_NOW": cloud.post("now")["now"],
+        **lab.cloud.environ,
+        "CLASSROOM_NOW": lab.post("now")["now"],
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     done = subprocess.run(
-        ["ansible-inventory", "--list", "-e", f"class={folder.file}"],
+        ["ansible-inventory", "--list", "-e", f"class={lab.folder.file}"],
         cwd=INFRA.parent,
         env=environ,
         capture_output=True,
@@ -114,11 +110,7 @@ def test_the_inventory_reaches_running_machines_by_id(
     )
     found = json.loads(done.stdout)
     assert found["machines"]["hosts"] == ["alice"] and found["stopped"]["hosts"] == ["bob"]
-    machines = {
-        r["tags"]["trainium-labs:owner"]: r["id"]
-        for r in cloud.leftovers()
-        if r["kind"] == "instance"
-    }
+    machines = {r["tags"]["trainium-labs:owner"]: r["id"] for r in lab.machines()}
     host = {  # what may hold no template is marked so
         key: value.get("__ansible_unsafe", value) if isinstance(value, dict) else value
         for key, value in found["_meta"]["hostvars"]["alice"].items()

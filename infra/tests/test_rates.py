@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import boto3
@@ -14,11 +13,10 @@ import pytest
 
 from classroom.aws import rate_limit
 from classroom.machines import launch
-from conftest import CLASSES, ClassFolder
+from conftest import CLASSES, Lab
 from labcloud import rates
 from labcloud.client import LabCloud
 
-Classroom = Callable[..., dict[str, Any]]
 REFUSED = ("RequestLimitExceeded", "Throttling", "ThrottlingException")
 
 
@@ -30,27 +28,31 @@ def minutes(log: list[dict[str, Any]]) -> float:
 
 def guards_of(cloud: LabCloud) -> list[str]:
     """Return the guard tag of each machine."""
-    machines = [r for r in cloud.leftovers() if r["kind"] == "instance"]
+    machines = cloud.machines()
     return [m["tags"]["trainium-labs:guard"] for m in machines]
 
 
-def test_sixty_are_up_in_less_than_four_minutes(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    cloud.post("set", quotas={"L-0263D0A3": 100.0})
-    folder.write(60, elastic_ip=True)
-    assert classroom("provision", folder.file)["exit_code"] == 0
-    assert guards_of(cloud) == ["armed"] * 60
-    assert minutes(cloud.log()) < 4
-    assert not [c for c in cloud.log() if c.get("error") in REFUSED], "it asks no faster than AWS"
+def test_sixty_are_up_in_few_calls_and_minutes_and_a_second_run_changes_nothing(lab: Lab) -> None:
+    lab.post("set", quotas={"L-0263D0A3": 100.0})
+    lab.write(60, elastic_ip=True)
+    first = lab("provision")
+    assert first["exit_code"] == 0 and len(first["launched"]) == 60
+    assert guards_of(lab.cloud) == ["armed"] * 60
+    assert minutes(lab.log()) < 4
+    assert not [c for c in lab.log() if c.get("error") in REFUSED], "it asks no faster than AWS"
+    assert len(lab.log()) < 7 * 60 + 30, "calls for each student, and some for the class"
+    # schedules carry the class's tag through their group
+    made = [r for r in lab.leftovers() if r["kind"] != "schedule"]
+    assert {(r["tags"] or {}).get("trainium-labs:class") for r in made} == {"lab"}
+    mark = len(lab.log())
+    second = lab("provision")
+    assert second["changed"] is False and second["changes"] == [] and lab.writes(mark) == []
 
 
 @pytest.mark.parametrize("students", CLASSES)
-def test_a_class_comes_up_stops_starts_and_ends_in_one_run_each(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, students: int
-) -> None:
-    folder.write(students)
-    cloud.post("set", watching=True)
+def test_a_class_comes_up_stops_starts_and_ends_in_one_run_each(lab: Lab, students: int) -> None:
+    lab.write(students)
+    lab.post("set", watching=True)
     took = {}
     for command, running in (
         ("provision", students),
@@ -58,76 +60,70 @@ def test_a_class_comes_up_stops_starts_and_ends_in_one_run_each(
         ("start", students),
         ("teardown", 0),
     ):
-        mark = len(cloud.log())
-        assert classroom(command, folder.file).get("exit_code", 0) == 0, command
-        assert len(cloud.running()) == running, command
-        took[command] = (len(cloud.log()) - mark, minutes(cloud.log(mark)))
+        mark = len(lab.log())
+        assert lab(command).get("exit_code", 0) == 0, command
+        assert len(lab.running()) == running, command
+        took[command] = (len(lab.log()) - mark, minutes(lab.log(mark)))
         if command in ("provision", "start"):
-            assert Counter(guards_of(cloud)) == {"armed": students}
-            cloud.post("advance", seconds=20 * 60)
-    seen = cloud.post("watched")
+            assert Counter(guards_of(lab.cloud)) == {"armed": students}
+            lab.post("advance", seconds=20 * 60)
+    seen = lab.post("watched")
     assert seen["unguarded"] == [], seen["unguarded"][:3]
     assert seen["minutes"] >= 40 and seen["machine minutes"] >= 40 * students
     assert seen["longest wait"] <= 15, "minutes until a machine has the alarm that names it"
-    assert cloud.leftovers() == []
+    assert lab.leftovers() == []
     assert took["provision"][1] < 15, took
     print("calls and virtual minutes:", took, "seen at every minute:", seen)  # shown with -s
 
 
 def test_a_class_comes_up_where_others_use_most_of_the_accounts_rates(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fifteen hundredths are left: calls are refused then, tried again, and all come through."""
     monkeypatch.delenv("CLASSROOM_ATTEMPTS")
-    cloud.post("set", rate_share=0.15)
-    folder.write(20)
-    assert classroom("provision", folder.file, fresh=True)["exit_code"] == 0
-    assert guards_of(cloud) == ["armed"] * 20
-    refused = [c for c in cloud.log() if c.get("error") in REFUSED]
+    lab.post("set", rate_share=0.15)
+    lab.write(20)
+    assert lab("provision", fresh=True)["exit_code"] == 0
+    assert guards_of(lab.cloud) == ["armed"] * 20
+    refused = [c for c in lab.log() if c.get("error") in REFUSED]
     assert refused, "it was not for nothing"
-    print(len(refused), "of", len(cloud.log()), "refused;", minutes(cloud.log()), "minutes")
+    print(len(refused), "of", len(lab.log()), "refused;", minutes(lab.log()), "minutes")
 
 
-def test_a_minute_without_a_guard_is_seen(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    cloud.post("set", watching=True)
-    cloud.post("advance", seconds=120)
-    seen = cloud.post("watched")
+def test_a_minute_without_a_guard_is_seen(lab: Lab) -> None:
+    lab("provision")
+    lab.post("set", watching=True)
+    lab.post("advance", seconds=120)
+    seen = lab.post("watched")
     assert seen["unguarded"] == [] and seen["machine minutes"] == 2 * seen["minutes"] >= 4
     scheduler = boto3.client("scheduler", "us-east-2")
     scheduler.delete_schedule(GroupName="trainium-labs.lab", Name="nightly")
-    cloud.post("advance", seconds=60)
-    bad = cloud.post("watched")["unguarded"]
+    lab.post("advance", seconds=60)
+    bad = lab.post("watched")["unguarded"]
     assert len(bad) == 2 and all("nightly" not in b["guards"] for b in bad)
 
 
-def test_machines_that_the_guard_stops_while_they_are_armed_run_in_the_end(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
+def test_machines_that_the_guard_stops_while_they_are_armed_run_in_the_end(lab: Lab) -> None:
     """The schedule for unarmed machines runs every 15 minutes, also in the middle of a launch."""
-    folder.write(2)
-    classroom("provision", folder.file)
-    (first, *_) = [e for e in cloud.post("events") if e["kind"] == "schedule"]
+    lab.write(2)
+    lab("provision")
+    (first, *_) = [e for e in lab.post("events") if e["kind"] == "schedule"]
     due = dt.datetime.fromisoformat(first["t"]).timestamp() + 15 * 60
-    cloud.post("until", at=due - 25 - rate_limit.LISTED_SECONDS)  # a later run waits so long first
-    folder.write(40)
-    assert classroom("provision", folder.file)["exit_code"] == 0
-    stopped = [e for e in cloud.post("events") if e["kind"] == "stopped"]
+    lab.post("until", at=due - 25 - rate_limit.LISTED_SECONDS)  # a later run waits so long first
+    lab.write(40)
+    assert lab("provision")["exit_code"] == 0
+    stopped = [e for e in lab.post("events") if e["kind"] == "stopped"]
     assert {e["why"] for e in stopped} == {"schedule unarmed"}, "it did happen"
-    assert len(cloud.running()) == 40 and guards_of(cloud) == ["armed"] * 40
+    assert len(lab.running()) == 40 and guards_of(lab.cloud) == ["armed"] * 40
 
 
-def test_a_batch_that_fails_is_started_one_by_one(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(12)
-    classroom("provision", folder.file)
-    classroom("stop", folder.file)
-    cloud.fault("StartInstances", code="InsufficientInstanceCapacity", status=500, times=2)
-    done = classroom("start", folder.file)
-    assert done["exit_code"] == 0 and len(cloud.running()) == 12
+def test_a_batch_that_fails_is_started_one_by_one(lab: Lab) -> None:
+    lab.write(12)
+    lab("provision")
+    lab("stop")
+    lab.fault("StartInstances", code="InsufficientInstanceCapacity", status=500, times=2)
+    done = lab("start")
+    assert done["exit_code"] == 0 and len(lab.running()) == 12
 
 
 def test_waiting_for_more_machines_than_a_filter_takes_asks_about_all_of_them() -> None:

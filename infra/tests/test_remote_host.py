@@ -10,20 +10,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from conftest import INFRA, ClassFolder
+from conftest import INFRA, ClassFolder, Classroom, Lab
 from labcloud.client import LabCloud
 
 ROOT = INFRA.parent
 sys.path.append(str(ROOT / "tests" / "labkit" / "remote"))
 from local_host import LocalHost, why_not  # noqa: E402
 
-Classroom = Callable[..., dict[str, Any]]
 DRIVER = (
     "import sys; from labkit.cli import guarded;sys.exit(guarded(None, sys.argv[1:], ('job.py',)))"
 )
@@ -95,11 +93,9 @@ def state(classroom: Classroom, folder: ClassFolder) -> dict[str, str]:
     return {m["name"]: m["state"] for m in classroom("hosts", folder.file)["machines"]}
 
 
-def test_hosts_says_how_to_log_in(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    answer = classroom("hosts", folder.file)
+def test_hosts_says_how_to_log_in(lab: Lab) -> None:
+    lab("provision")
+    answer = lab("hosts")
     alice, bob = answer["machines"]
     assert [alice["name"], bob["name"]] == ["alice", "bob"]
     assert alice["ssh"] == [{"student": "alice", "user": "ubuntu"}]
@@ -107,34 +103,30 @@ def test_hosts_says_how_to_log_in(
     json.dumps(answer)
 
 
-def test_auto_starts_the_students_own_machine_and_stops_it_again(
-    desk: Desk, folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    cloud.post("advance", seconds=16 * 60)
-    classroom("stop", folder.file)
-    before = classroom("hosts", folder.file)["machines"]
+def test_auto_starts_the_students_own_machine_and_stops_it_again(lab: Lab, desk: Desk) -> None:
+    lab.post("advance", seconds=16 * 60)
+    lab("stop")
+    before = lab("hosts")["machines"]
     done = desk.run("--host", "auto")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "starting alice" in done.stderr and "stopping alice" in done.stderr
     assert done.stdout.strip() == "computed" and "$1.34 an hour" in " ".join(done.stderr.split())
-    assert state(classroom, folder) == {"alice": "stopped", "bob": "stopped"}
-    assert [m["id"] for m in classroom("hosts", folder.file)["machines"]] == [
-        m["id"] for m in before
-    ]
+    assert state(lab, lab.folder) == {"alice": "stopped", "bob": "stopped"}
+    assert [m["id"] for m in lab("hosts")["machines"]] == [m["id"] for m in before]
     kept = desk.run("--host", "auto", "--keep")
     assert kept.returncode == 0 and "stopping" not in kept.stderr
-    assert state(classroom, folder) == {"alice": "running", "bob": "stopped"}
+    assert state(lab, lab.folder) == {"alice": "running", "bob": "stopped"}
     on = desk.run("--host", "auto")  # was on, and is to be kept: is left on
     assert on.returncode == 0 and "stopping" not in on.stderr
-    assert state(classroom, folder)["alice"] == "running"
+    assert state(lab, lab.folder)["alice"] == "running"
 
 
 @pytest.mark.full
 def test_a_machine_stays_on_while_a_run_goes_on_and_is_stopped_by_the_call_that_picks_it_up(
-    desk: Desk, folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+    lab: Lab, desk: Desk
 ) -> None:
-    cloud.post("advance", seconds=16 * 60)
-    classroom("stop", folder.file)
+    lab.post("advance", seconds=16 * 60)
+    lab("stop")
     (desk.repo / "job.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(6)\n")
     first = subprocess.Popen(
         [sys.executable, "-c", DRIVER, "--backend", "sim", "--host", "auto"],
@@ -149,25 +141,21 @@ def test_a_machine_stays_on_while_a_run_goes_on_and_is_stopped_by_the_call_that_
     first.send_signal(signal.SIGINT)
     _, err = first.communicate(timeout=60)
     assert "left on, as the run goes on" in " ".join(err.split()), err
-    assert state(classroom, folder)["alice"] == "running"
+    assert state(lab, lab.folder)["alice"] == "running"
     again = desk.run("--host", "auto")
     assert again.returncode == 0 and "picking up" in again.stderr, again.stderr
     assert "stopping alice" in again.stderr
-    assert state(classroom, folder)["alice"] == "stopped"
+    assert state(lab, lab.folder)["alice"] == "stopped"
 
 
-def test_all_is_a_table_and_one_dead_machine_does_not_stop_the_rest(
-    desk: Desk, folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
+def test_all_is_a_table_and_one_dead_machine_does_not_stop_the_rest(lab: Lab, desk: Desk) -> None:
     done = desk.run("--host", "all")
     lines = {line.split()[0]: line for line in done.stderr.splitlines() if line.strip()}
     assert "passed" in lines["alice"] and "could not run" in lines["bob"], done.stderr
     assert done.returncode == 2
 
 
-def test_a_student_who_is_not_in_the_roster_is_told(
-    desk: Desk, folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
+def test_a_student_who_is_not_in_the_roster_is_told(lab: Lab, desk: Desk) -> None:
     done = desk.run("--host", "auto", "--student", "mallory")
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "mallory" in done.stderr

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import boto3
 import pytest
 
 from classroom.spec import instance_types, tags
-from conftest import ClassFolder
+from conftest import ClassFolder, Classroom, Lab
 from labcloud.client import LabCloud
 
-Classroom = Callable[..., dict[str, Any]]
 RATE = instance_types.price_table()["on_demand_hour"]["trn1.2xlarge"]
 
 
@@ -28,7 +25,7 @@ def weeks(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> Path:
         budget={"per_student_usd": 20, "class_usd": 60},
     )
     classroom("provision", folder.file)
-    ids = {r["tags"][tags.OWNER]: r["id"] for r in cloud.leftovers() if r["kind"] == "instance"}
+    ids = {r["tags"][tags.OWNER]: r["id"] for r in cloud.machines()}
     for i in ids.values():
         cloud.post(
             "busy", instance=i, start=cloud.post("now")["now"], end="2027-12-31T00:00:00+00:00"
@@ -46,10 +43,8 @@ def weeks(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> Path:
     return folder.path / "out/lab"
 
 
-def test_figures_add_up_by_student_and_week(
-    weeks: Path, folder: ClassFolder, classroom: Classroom
-) -> None:
-    done = classroom("report", folder.file)
+def test_figures_add_up_by_student_and_week(lab: Lab, weeks: Path) -> None:
+    done = lab("report")
     assert done["files"] == ["report.csv", "report.html", "staff.html"]
     with (weeks / "report.csv").open(newline="") as file:
         rows = {r["machine"]: r for r in csv.DictReader(file)}
@@ -73,11 +68,9 @@ def test_figures_add_up_by_student_and_week(
     assert any(line.startswith("bob: asks for more") for line in done["lines"])
 
 
-def test_the_staffs_page_has_machines_guards_spend_and_queue(
-    weeks: Path, folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(["alice", "bob", "carol", "dave"])
-    classroom("report", folder.file)
+def test_the_staffs_page_has_machines_guards_spend_and_queue(lab: Lab, weeks: Path) -> None:
+    lab.write(["alice", "bob", "carol", "dave"])
+    lab("report")
     text = (weeks / "staff.html").read_text()
     for part in (
         "nightly",
@@ -93,24 +86,20 @@ def test_the_staffs_page_has_machines_guards_spend_and_queue(
     assert text.index("Budgets are blind") < text.index("<h2>Machines")
 
 
-def test_pages_load_nothing_and_run_nothing(
-    weeks: Path, folder: ClassFolder, classroom: Classroom
-) -> None:
-    classroom("report", folder.file)
+def test_pages_load_nothing_and_run_nothing(lab: Lab, weeks: Path) -> None:
+    lab("report")
     for name in ("report.html", "staff.html"):
         text = (weeks / name).read_text()
         assert "default-src 'none'" in text and "<script" not in text
         assert not re.search(r"(src|href)=|url\(|@import", text)
 
 
-def test_a_report_of_a_class_that_has_not_begun_is_empty_and_right(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    done = classroom("report", folder.file)
+def test_a_report_of_a_class_that_has_not_begun_is_empty_and_right(lab: Lab) -> None:
+    done = lab("report")
     assert (
         done["used_usd"] == 0
-        and "Nothing has run yet" in (folder.path / "out/lab/report.html").read_text()
+        and "Nothing has run yet" in (lab.folder.path / "out/lab/report.html").read_text()
     )
-    before = (folder.path / "out/lab/report.csv").stat().st_mtime_ns
-    classroom("report", folder.file, check=True)
-    assert (folder.path / "out/lab/report.csv").stat().st_mtime_ns == before
+    before = (lab.folder.path / "out/lab/report.csv").stat().st_mtime_ns
+    lab("report", check=True)
+    assert (lab.folder.path / "out/lab/report.csv").stat().st_mtime_ns == before

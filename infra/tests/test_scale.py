@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import scale_table
-from conftest import START, ClassFolder, commands_at, talk_to
+from conftest import START, ClassFolder, Classroom, Lab, commands_at, talk_to
 from labcloud.client import LabCloud
 from test_rates import REFUSED, guards_of, minutes
 
-Classroom = Callable[..., dict[str, Any]]
 REGIONS = ["us-east-1", "us-east-2", "us-west-2"]
 VCPUS = "L-2C3B7624"
 
@@ -60,10 +57,8 @@ def as_counted(took: dict[str, tuple[int, float]], students: int) -> None:
 
 
 @pytest.mark.full
-def test_a_thousand_over_three_regions(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    as_counted(run_all(folder, cloud, classroom, 1000), 1000)
+def test_a_thousand_over_three_regions(lab: Lab) -> None:
+    as_counted(run_all(lab.folder, lab.cloud, lab, 1000), 1000)
 
 
 @pytest.mark.full
@@ -79,10 +74,8 @@ def test_a_thousand_over_two_accounts(tmp_path: Path, monkeypatch: pytest.Monkey
             as_counted(run_all(folder, cloud, classroom, 500), 500)
 
 
-def test_sixty_over_three_regions(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    as_counted(run_all(folder, cloud, classroom, 60), 60)
+def test_sixty_over_three_regions(lab: Lab) -> None:
+    as_counted(run_all(lab.folder, lab.cloud, lab, 60), 60)
 
 
 def test_the_table_is_computed() -> None:
@@ -90,12 +83,10 @@ def test_the_table_is_computed() -> None:
     assert written == scale_table.table(), "run python infra/tests/scale_table.py"
 
 
-def test_a_class_without_room_in_one_region_goes_on_in_the_next(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    cloud.post("set", quotas={"*": 100_000.0, VCPUS: 16.0}, regions=REGIONS)
-    folder.write(7, regions=REGIONS)
-    done = classroom("provision", folder.file)
+def test_a_class_without_room_in_one_region_goes_on_in_the_next(lab: Lab) -> None:
+    lab.post("set", quotas={"*": 100_000.0, VCPUS: 16.0}, regions=REGIONS)
+    lab.write(7, regions=REGIONS)
+    done = lab("provision")
     assert done["exit_code"] == 1 and len(done["launched"]) == 6 and len(done["unplaced"]) == 1
-    regions = Counter(r["region"] for r in cloud.leftovers() if r["kind"] == "instance")
+    regions = Counter(r["region"] for r in lab.machines())
     assert regions == dict.fromkeys(REGIONS, 2)

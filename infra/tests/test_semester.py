@@ -4,19 +4,16 @@ laptop off."""
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import boto3
 import pytest
 
 from classroom.machines import firstboot
-from conftest import ClassFolder
+from conftest import Lab
 from labcloud.client import LabCloud
 
 HOME = ZoneInfo("America/New_York")
-Classroom = Callable[..., dict[str, Any]]
 
 
 class Term:
@@ -72,23 +69,21 @@ class Term:
         pytest.param(dt.date(2026, 9, 10), 100, id="one over its end", marks=pytest.mark.full),
     ],
 )
-def test_days_cost_what_was_planned_and_end(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, first: dt.date, days: int
-) -> None:
-    cloud.post("reset", at=f"{first}T15:00:00")
+def test_days_cost_what_was_planned_and_end(lab: Lab, first: dt.date, days: int) -> None:
+    lab.post("reset", at=f"{first}T15:00:00")
     students = ["diligent", "idler", "away"]
-    folder.write(
+    lab.write(
         students,
         teardown=str(first + dt.timedelta(days=days)),
         budget={"per_student_usd": 2000, "class_usd": 6000},
         elastic_ip=True,
     )
-    classroom("provision", folder.file)
-    classroom("stop", folder.file)
+    lab("provision")
+    lab("stop")
     # From here on the laptop is off: students start machines in the console, AWS does the rest.
-    term, ec2 = Term(cloud), boto3.client("ec2", region_name="us-east-2")
+    term, ec2 = Term(lab.cloud), boto3.client("ec2", region_name="us-east-2")
     ids = term.ids()
-    before = cloud.post("hours")
+    before = lab.post("hours")
     for n in range(1, days):
         day = first + dt.timedelta(days=n)
         term.until(day, "10:00")
@@ -96,39 +91,34 @@ def test_days_cost_what_was_planned_and_end(
         term.until(day, "14:00")
         ec2.start_instances(InstanceIds=[ids["diligent"]])
         term.busy(ids["diligent"], day, "14:00", "23:59")
-    after = cloud.post("hours")  # at 14:00 of the last day
+    after = lab.post("hours")  # at 14:00 of the last day
     term.until(first + dt.timedelta(days=days), "05:00")
-    after = cloud.post("hours")
+    after = lab.post("hours")
     assert after[ids["diligent"]] - before[ids["diligent"]] == pytest.approx(
         9.5 * (days - 1), abs=0.1
     ), "14:00 to 23:30 each day"
     idle_each = (after[ids["idler"]] - before[ids["idler"]]) / (days - 1)
     assert 0.6 <= idle_each <= 0.85, "10 + 30 minutes after the boot, each day"
     assert after[ids["away"]] == before[ids["away"]]
-    assert cloud.running() == []
+    assert lab.running() == []
     ec2.start_instances(InstanceIds=[ids["away"]])  # someone starts one an hour before the end
     term.until(first + dt.timedelta(days=days), "09:00")
-    kinds = {r["kind"] for r in cloud.leftovers()}
+    kinds = lab.kinds()
     assert not kinds & {
         "instance",
         "volume",
         "elastic-ip",
         "network-interface",
     }, "the schedules alone end all that bills by the hour"
-    cloud.post("advance", seconds=20 * 86400)
-    assert cloud.running() == []
-    assert classroom("teardown", folder.file)["exit_code"] == 0 and cloud.leftovers() == []
+    lab.post("advance", seconds=20 * 86400)
+    assert lab.running() == []
+    assert lab("teardown")["exit_code"] == 0 and lab.leftovers() == []
 
 
 @pytest.mark.parametrize("where", ["console", "start.yml"])
 @pytest.mark.parametrize("awake", [True, False])
 def test_an_alarm_that_fired_fires_again_wherever_the_machine_was_restarted(
-    folder: ClassFolder,
-    cloud: LabCloud,
-    classroom: Classroom,
-    monkeypatch: pytest.MonkeyPatch,
-    where: str,
-    awake: bool,
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, where: str, awake: bool
 ) -> None:
     """The trap of the handouts: restart right after the alarm's stop, idle at once.
 
@@ -141,101 +131,68 @@ def test_an_alarm_that_fired_fires_again_wherever_the_machine_was_restarted(
         monkeypatch.setattr(
             firstboot, "script", lambda s: real(s).replace("WantedBy=multi-user.target", "")
         )
-    cloud.post("reset", at="2027-01-11T15:01:30")
-    cloud.post("set", boot_cpu={"*": 0.0})
-    folder.write(["idler"])
-    classroom("provision", folder.file)
+    lab.post("reset", at="2027-01-11T15:01:30")
+    lab.post("set", boot_cpu={"*": 0.0})
+    lab.write(["idler"])
+    lab("provision")
     for _ in range(3):  # more than once: no alarm may be used up
         for _ in range(55):
-            cloud.post("advance", seconds=60)
-            if not cloud.running():
+            lab.post("advance", seconds=60)
+            if not lab.running():
                 break
-        if cloud.running():
+        if lab.running():
             break
         if where == "console":
-            cloud.post("advance", seconds=10)  # EC2 refuses to start what is still stopping
+            lab.post("advance", seconds=10)  # EC2 refuses to start what is still stopping
             boto3.client("ec2", region_name="us-east-2").start_instances(
-                InstanceIds=list(Term(cloud).ids().values())
+                InstanceIds=list(Term(lab.cloud).ids().values())
             )
         else:
-            classroom("start", folder.file)
-        cloud.post("advance", seconds=12 * 60)
-        running = len(cloud.running())
+            lab("start")
+        lab.post("advance", seconds=12 * 60)
+        running = len(lab.running())
         assert running == 1 or not awake, "samples from before the stop do not end a new session"
-    cloud.post("advance", seconds=48 * 60)
-    assert (cloud.running() == []) is (awake or where == "start.yml")
+    lab.post("advance", seconds=48 * 60)
+    assert (lab.running() == []) is (awake or where == "start.yml")
 
 
-def test_an_alarm_is_ok_again_after_a_longer_stop_without_anybodys_help(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    cloud.post("reset", at="2027-01-11T15:01:30")
-    cloud.post("set", boot_cpu={"*": 0.0})
-    folder.write(["idler"])
-    classroom("provision", folder.file)
-    cloud.post("advance", seconds=100 * 60)
+def test_an_alarm_is_ok_again_after_a_longer_stop_without_anybodys_help(lab: Lab) -> None:
+    lab.post("reset", at="2027-01-11T15:01:30")
+    lab.post("set", boot_cpu={"*": 0.0})
+    lab.write(["idler"])
+    lab("provision")
+    lab.post("advance", seconds=100 * 60)
     boto3.client("ec2", region_name="us-east-2").start_instances(
-        InstanceIds=list(Term(cloud).ids().values())
+        InstanceIds=list(Term(lab.cloud).ids().values())
     )
-    cloud.post("advance", seconds=60 * 60)
-    assert cloud.running() == []
+    lab.post("advance", seconds=60 * 60)
+    assert lab.running() == []
 
 
-def test_a_machine_that_never_got_its_alarm_is_stopped_in_minutes(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(["alice", "bob"])
-    cloud.fault("PutMetricAlarm", code="InternalFailure", status=500, times=1000)
-    result = classroom("provision", folder.file)
-    assert result["exit_code"] == 1 and any("not armed" in line for line in result["lines"])
-    assert len(cloud.running()) == 2
-    cloud.post("advance", seconds=16 * 60)
-    assert cloud.running() == []
-    cloud.post("clear")
-    assert classroom("provision", folder.file)["exit_code"] == 0
-    classroom("start", folder.file)
-    for iid in Term(cloud).ids().values():
-        now = Term(cloud).now()
-        Term(cloud).busy(iid, now.date(), now.strftime("%H:%M"), "23:59")
-    cloud.post("advance", seconds=3600)
-    assert len(cloud.running()) == 2, "armed and busy: nothing stops them before the night"
-
-
-def test_the_budget_stops_a_class_that_never_sleeps(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(
+def test_the_budget_stops_a_class_that_never_sleeps(lab: Lab) -> None:
+    lab.write(
         ["alice", "bob"],
         budget={"per_student_usd": 15, "class_usd": 30},
         stop_nightly="11:59",
         time_zone="UTC",
     )
-    classroom("provision", folder.file)
-    cloud.post("set", cost_tags=["trainium-labs:class", "trainium-labs:budget"])
-    term = Term(cloud)
-    for iid in term.ids().values():
-        cloud.post(
-            "busy", instance=iid, start="2026-11-21T12:00:00+00:00", end="2026-12-21T12:00:00+00:00"
-        )
-    cloud.post("advance", seconds=23 * 3600)
-    stops = [e for e in cloud.post("events") if e["kind"] == "stopped"]
-    assert {e["why"] for e in stops} == {"budget trainium-labs.lab.class"} and cloud.running() == []
-    mails = {e["percent"] for e in cloud.post("events") if e["kind"] == "budget-mail"}
+    lab("provision")
+    lab.post("set", cost_tags=["trainium-labs:class", "trainium-labs:budget"])
+    lab.busy()
+    lab.post("advance", seconds=23 * 3600)
+    stops = [e for e in lab.post("events") if e["kind"] == "stopped"]
+    assert {e["why"] for e in stops} == {"budget trainium-labs.lab.class"} and lab.running() == []
+    mails = {e["percent"] for e in lab.post("events") if e["kind"] == "budget-mail"}
     assert mails == {50.0, 80.0, 100.0}
 
 
-def test_status_shows_hours_and_dollars_also_of_machines_long_gone(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(["alice", "bob"])
-    classroom("provision", folder.file)
-    for iid in Term(cloud).ids().values():
-        cloud.post(
-            "busy", instance=iid, start="2026-11-21T12:00:00+00:00", end="2026-11-21T23:00:00+00:00"
-        )
-    cloud.post("advance", seconds=4 * 3600)
-    classroom("teardown", folder.file)
-    hours = classroom("status", folder.file)["hours"]
+def test_status_shows_hours_and_dollars_also_of_machines_long_gone(lab: Lab) -> None:
+    lab.write(["alice", "bob"])
+    lab("provision")
+    lab.busy()
+    lab.post("advance", seconds=4 * 3600)
+    lab("teardown")
+    hours = lab("status")["hours"]
     for name in ("alice", "bob"):
         assert hours[name]["hours"] == pytest.approx(4, abs=0.1) and hours[name][
             "usd"

@@ -3,16 +3,12 @@ part by part."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from classroom.aws.problems import ClassroomError
-from conftest import ClassFolder
+from conftest import ClassFolder, Classroom, Lab
 from labcloud.client import LabCloud
 
-Classroom = Callable[..., dict[str, Any]]
 # action -> a word of the line that says what is not known
 PARTS = {
     "budgets:ViewBudget": "What the budgets have seen",
@@ -70,18 +66,16 @@ def test_unknown_hours_are_no_zeros(
     assert {r[-1] for r in done["tables"][0]["rows"]} == {"unknown"}
 
 
-def test_a_region_that_cannot_be_read_hides_no_other(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    cloud.post("set", quotas={"*": 5000.0, "L-2C3B7624": 8.0})
-    classroom("provision", folder.file)  # a machine in each region
-    cloud.fault("DescribeInstances", region="us-west-2", code="InternalError", times=1000)
-    seen = classroom("status", folder.file)
+def test_a_region_that_cannot_be_read_hides_no_other(lab: Lab) -> None:
+    lab.post("set", quotas={"*": 5000.0, "L-2C3B7624": 8.0})
+    lab("provision")  # a machine in each region
+    lab.fault("DescribeInstances", region="us-west-2", code="InternalError", times=1000)
+    seen = lab("status")
     assert len(seen["tables"][0]["rows"]) == 1 and "us-west-2" in seen["blind"][0]
     assert seen["exit_code"] == 1
-    cloud.fault("DescribeInstances", region="us-east-2", code="InternalError", times=1000)
+    lab.fault("DescribeInstances", region="us-east-2", code="InternalError", times=1000)
     with pytest.raises(ClassroomError, match="AWS had an internal error"):
-        classroom("status", folder.file)
+        lab("status")
 
 
 def test_stop_needs_none_of_them_and_start_refuses_without_the_hours(

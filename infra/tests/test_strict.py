@@ -5,49 +5,30 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable
-from typing import Any
 
 import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from classroom.aws.problems import BadClass, ClassroomError
 from classroom.guards import alarms
 from classroom.spec import class_file
-from conftest import START, ClassFolder
+from conftest import START, ClassFolder, Lab
 from labcloud import automation
 from labcloud.client import LabCloud
-from labcloud.world import STRICT, WORLD
-
-Classroom = Callable[..., dict[str, Any]]
-OTHER = {"callers": {"AKIAOTHER": {"account": "999999999999"}}}
-
-
-def instances(cloud: LabCloud) -> dict[str, tuple[str, str]]:
-    """Return machine -> (id, region) of what lives."""
-    return {
-        r["tags"]["trainium-labs:machine"]: (r["id"], r["region"])
-        for r in cloud.leftovers()
-        if r["kind"] == "instance"
-    }
-
 
 # ---- names and accounts ----
 
 
 @pytest.mark.parametrize("name", ["nki-*", "*", "nki-?", "", "nki fall", "Lab"])
-def test_a_name_with_wildcards_ends_no_one(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, name: str
-) -> None:
-    folder.write(name="nki-fall")
-    classroom("provision", folder.file, discard_work="")
+def test_a_name_with_wildcards_ends_no_one(lab: Lab, name: str) -> None:
+    lab.write(name="nki-fall")
+    lab("provision", discard_work="")
     if not name:
-        folder.file.write_text(folder.file.read_text().replace("nki-fall", "'nki-*'"))
+        lab.folder.file.write_text(lab.folder.file.read_text().replace("nki-fall", "'nki-*'"))
     with pytest.raises(ClassroomError, match="does not fit into AWS names"):
-        classroom("teardown", folder.file, name=name)
-    assert len(cloud.running()) == 2
+        lab("teardown", name=name)
+    assert len(lab.running()) == 2
 
 
 def test_the_sweep_checks_the_tag_of_machines_too(cloud: LabCloud, folder: ClassFolder) -> None:
@@ -62,101 +43,24 @@ def test_the_sweep_checks_the_tag_of_machines_too(cloud: LabCloud, folder: Class
     assert sweep.sweep(Cloud(), "nki-*", ["us-east-2"]).found == []
 
 
-def test_the_wrong_account_is_refused_by_every_command(
-    folder: ClassFolder,
-    cloud: LabCloud,
-    classroom: Classroom,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    classroom("provision", folder.file)
-    cloud.post("set", **OTHER)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAOTHER")
-    for command in ("provision", "start", "stop", "status", "teardown", "save_work"):
-        mark = len(cloud.log())
-        with pytest.raises(ClassroomError, match="account 999999999999, but the class lives in 12"):
-            classroom(command, folder.file, fresh=True)
-        assert cloud.writes(mark) == []
-    assert classroom("doctor", folder.file, fresh=True)["exit_code"] == 1
-    assert len(cloud.running()) == 2
-
-
-def test_account_in_class_yml_counts_before_anything_exists(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(account="999999999999")
+def test_account_in_class_yml_counts_before_anything_exists(lab: Lab) -> None:
+    lab.write(account="999999999999")
     with pytest.raises(ClassroomError, match="lives in 999999999999"):
-        classroom("provision", folder.file)
-    assert cloud.leftovers() == []
-    folder.write(account=1234)
+        lab("provision")
+    assert lab.leftovers() == []
+    lab.write(account=1234)
     with pytest.raises(BadClass, match="is not the number of an AWS account"):
-        classroom("provision", folder.file)
+        lab("provision")
 
 
-def test_a_name_that_was_never_seen_is_no_proof(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    typo = classroom("teardown", folder.file, name="lap")
+def test_a_name_that_was_never_seen_is_no_proof(lab: Lab) -> None:
+    lab("provision")
+    typo = lab("teardown", name="lap")
     assert typo["exit_code"] == 1 and "nothing here says that it ever did" in typo["summary"]
-    first = classroom("teardown", folder.file)
+    first = lab("teardown")
     assert first["exit_code"] == 0
     assert json.loads(open(first["report"]).read())["account"] == "123456789012"
-    assert classroom("teardown", folder.file)["exit_code"] == 0, "a second one is fine"
-
-
-def test_two_classes_and_a_strangers_things_in_one_account(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, tmp_path_factory: Any
-) -> None:
-    other = ClassFolder(tmp_path_factory.mktemp("other"))
-    other.write(["alice", "dora"], name="lab-2")
-    folder.write(["alice", "bob"])
-    classroom("provision", folder.file)
-    classroom("provision", other.file)
-    stray = cloud.post("stray", region="us-east-2")
-    assert classroom("teardown", folder.file)["exit_code"] == 0
-    left = {(r["tags"] or {}).get("trainium-labs:class") for r in cloud.leftovers()}
-    assert left == {"lab-2", None} and len(cloud.running()) == 2
-    assert classroom("provision", other.file)["changed"] is False, "nothing of it was touched"
-    assert classroom("teardown", other.file, discard_work="lab-2")["exit_code"] == 0
-    kinds = {r["kind"] for r in cloud.leftovers() if r["kind"] != "schedule"}
-    assert kinds == {"volume", "elastic-ip", "security-group"} and stray
-
-
-def test_a_renamed_class_is_a_sentence_and_both_names_end_clean(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    folder.write(name="lab-new")
-    for command in ("provision", "start", "status", "stop"):
-        with pytest.raises(ClassroomError, match="brought up as lab, and a class cannot be"):
-            classroom(command, folder.file)
-    assert len(cloud.running()) == 2
-    assert classroom("teardown", folder.file, name="lab")["exit_code"] == 0
-    assert classroom("provision", folder.file)["exit_code"] == 0
-    assert classroom("teardown", folder.file, discard_work="lab-new")["exit_code"] == 0
-    assert cloud.leftovers() == []
-
-
-# ---- regions ----
-
-
-def test_a_region_that_was_taken_out_keeps_its_machines_and_makes_no_second_ones(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    before = instances(cloud)
-    assert {region for _, region in before.values()} == {"us-east-2"}
-    folder.write(regions=["us-west-2"])
-    again = classroom("provision", folder.file, confirm_changes=True)
-    assert again["exit_code"] == 0 and instances(cloud) == before
-    assert any("us-east-2 is not in `regions` any more" in w for w in again["warnings"])
-    assert len(classroom("status", folder.file)["tables"][0]["rows"]) == 2
-    actions = boto3.client("budgets", "us-east-1").describe_budget_actions_for_budget(
-        AccountId="123456789012", BudgetName="trainium-labs.lab.class"
-    )["Actions"]
-    assert [a["Definition"]["SsmActionDefinition"]["Region"] for a in actions] == ["us-east-2"]
-    classroom("stop", folder.file)
-    assert cloud.running() == []
+    assert lab("teardown")["exit_code"] == 0, "a second one is fine"
 
 
 # ---- nights ----
@@ -182,51 +86,15 @@ def test_the_fake_skips_a_time_that_is_not_there() -> None:
     assert next(fires) == dt.datetime(2027, 3, 15, 6, 30, tzinfo=utc)
 
 
-def test_a_day_that_does_not_exist_is_a_sentence(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.file.write_text(folder.file.read_text().replace("'2027-01-15'", "2027-02-30"))
-    assert "2027-02-30" in folder.file.read_text()
+def test_a_day_that_does_not_exist_is_a_sentence(lab: Lab) -> None:
+    lab.folder.file.write_text(lab.folder.file.read_text().replace("'2027-01-15'", "2027-02-30"))
+    assert "2027-02-30" in lab.folder.file.read_text()
     with pytest.raises(BadClass, match="teardown"):
-        classroom("provision", folder.file)
-    assert classroom("teardown", folder.file, name="lab")["exit_code"] == 1, "never there"
+        lab("provision")
+    assert lab("teardown", name="lab")["exit_code"] == 1, "never there"
 
 
 # ---- capacity blocks, alarms ----
-
-
-def test_machines_of_a_block_start_in_its_zone_only(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(
-        6,
-        instance_type="trn2.3xlarge",
-        market="capacity-block",
-        regions=["ap-southeast-4"],
-        capacity_block={"hours": 24, "max_upfront_usd": 1000},
-    )
-    done = classroom("provision", folder.file)
-    assert done["exit_code"] == 0, done["lines"]
-    found = boto3.client("ec2", "ap-southeast-4").describe_instances()["Reservations"]
-    zones = {i["Placement"]["AvailabilityZone"] for r in found for i in r["Instances"]}
-    assert zones == {"ap-southeast-4c"}
-    refused = {c["error"] for c in cloud.log() if c["op"] == "RunInstances" and c["status"] != 200}
-    assert not [r for r in refused if "NotFound" not in r], "but for what is not seen yet"
-
-
-def test_a_purchase_says_when_and_where_before_it_is_made(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(
-        1,
-        instance_type="trn2.3xlarge",
-        market="capacity-block",
-        regions=["ap-southeast-4"],
-        capacity_block={"hours": 24, "max_upfront_usd": 1000},
-    )
-    shown = classroom("provision", folder.file, check=True)["changes"]
-    (line,) = [c for c in shown if "buy" in c]
-    assert "2026-11-22 11:30 to 2026-11-23 11:30 UTC in ap-southeast-4c" in line
 
 
 def test_the_crude_alarm_comes_after_the_guard_on_the_machine(folder: ClassFolder) -> None:
@@ -237,151 +105,56 @@ def test_the_crude_alarm_comes_after_the_guard_on_the_machine(folder: ClassFolde
 # ---- late reads ----
 
 
-def test_what_is_seen_late_is_made_once_and_found_by_a_teardown(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    cloud.post("set", late_seconds=4)
-    folder.write(["alice", "bob"], elastic_ip=True)
-    assert classroom("provision", folder.file)["exit_code"] == 0
-    kinds = [r["kind"] for r in cloud.leftovers()]
+def test_what_is_seen_late_is_made_once_and_found_by_a_teardown(lab: Lab) -> None:
+    lab.post("set", late_seconds=4)
+    lab.write(["alice", "bob"], elastic_ip=True)
+    assert lab("provision")["exit_code"] == 0
+    kinds = [r["kind"] for r in lab.leftovers()]
     assert [kinds.count(k) for k in ("instance", "elastic-ip", "security-group")] == [2, 2, 1]
-    assert classroom("provision", folder.file)["changed"] is False
-    assert classroom("teardown", folder.file)["exit_code"] == 0
+    assert lab("provision")["changed"] is False
+    assert lab("teardown")["exit_code"] == 0
     ec2 = boto3.client("ec2", "us-west-2")
     image = ec2.describe_images(IncludeDeprecated=True)["Images"][0]["ImageId"]
     label = {"Key": "trainium-labs:class", "Value": "lab"}
     tags = [{"ResourceType": "instance", "Tags": [label]}]
     ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1, TagSpecifications=tags)
-    assert classroom("teardown", folder.file)["exit_code"] == 0
-    assert cloud.running() == [], "a machine that a killed run made a moment ago"
+    assert lab("teardown")["exit_code"] == 0
+    assert lab.running() == [], "a machine that a killed run made a moment ago"
 
 
 # ---- states in between ----
 
 
-def test_a_machine_that_is_only_starting_is_stopped_too(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    classroom("stop", folder.file)
-    (first, region), _ = instances(cloud).values()
-    ec2 = boto3.client("ec2", region)
-    cloud.post("set", turn_seconds={"pending": 40, "stopping": 4, "shutting-down": 4})
-    ec2.start_instances(InstanceIds=[first])
+def test_a_machine_that_is_only_starting_is_stopped_too(lab: Lab) -> None:
+    lab("provision")
+    lab("stop")
+    first, *_ = lab.machines()
+    ec2 = boto3.client("ec2", first["region"])
+    lab.post("set", turn_seconds={"pending": 40, "stopping": 4, "shutting-down": 4})
+    ec2.start_instances(InstanceIds=[first["id"]])
     with pytest.raises(ClientError, match="IncorrectInstanceState"):
-        ec2.stop_instances(InstanceIds=[first])
-    assert classroom("stop", folder.file).get("exit_code", 0) == 0 and cloud.running() == []
+        ec2.stop_instances(InstanceIds=[first["id"]])
+    assert lab("stop").get("exit_code", 0) == 0 and lab.running() == []
 
 
-def test_a_group_is_held_until_its_machines_are_gone(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    cloud.post("set", turn_seconds={"pending": 4, "stopping": 4, "shutting-down": 90})
-    assert classroom("teardown", folder.file)["exit_code"] == 0 and cloud.leftovers() == []
-    assert not [c for c in cloud.log() if "DependencyViolation" in c.get("error", "")], "it waited"
+def test_a_group_is_held_until_its_machines_are_gone(lab: Lab) -> None:
+    lab("provision")
+    lab.post("set", turn_seconds={"pending": 4, "stopping": 4, "shutting-down": 90})
+    assert lab("teardown")["exit_code"] == 0 and lab.leftovers() == []
+    assert not [c for c in lab.log() if "DependencyViolation" in c.get("error", "")], "it waited"
 
 
-def test_roles_keys_and_templates_that_are_seen_late_are_waited_for(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    cloud.post("set", late_seconds=5)
-    assert classroom("provision", folder.file)["exit_code"] == 0
-    late = {c["op"] for c in cloud.log() if "NotFound" in c.get("error", "")}
-    late |= {c["op"] for c in cloud.log() if "NoSuchEntity" in c.get("error", "")}
-    assert "RunInstances" in late and len(cloud.running()) == 2
-    mark = len(cloud.log())
-    assert classroom("provision", folder.file)["changed"] is False and cloud.writes(mark) == []
+def test_roles_keys_and_templates_that_are_seen_late_are_waited_for(lab: Lab) -> None:
+    lab.post("set", late_seconds=5)
+    assert lab("provision")["exit_code"] == 0
+    late = {c["op"] for c in lab.log() if "NotFound" in c.get("error", "")}
+    late |= {c["op"] for c in lab.log() if "NoSuchEntity" in c.get("error", "")}
+    assert "RunInstances" in late and len(lab.running()) == 2
+    mark = len(lab.log())
+    assert lab("provision")["changed"] is False and lab.writes(mark) == []
 
 
-# ---- switches ----
-
-
-def asks_too_fast(region: str) -> bool:
-    """Say whether AWS refuses the tenth alarm of a second."""
-    once = Config(retries={"total_max_attempts": 1})
-    cloudwatch = boto3.client("cloudwatch", region, config=once)
-    try:
-        for _ in range(10):
-            cloudwatch.set_alarm_state(AlarmName="x", StateValue="OK", StateReason="x")
-    except ClientError as error:
-        return "Throttling" in str(error)
-    return False
-
-
-def sees_late(region: str) -> bool:
-    """Say whether a group is not listed right after it was made."""
-    ec2 = boto3.client("ec2", region)
-    made = ec2.create_security_group(GroupName="x", Description="x")["GroupId"]
-    return made not in {g["GroupId"] for g in ec2.describe_security_groups()["SecurityGroups"]}
-
-
-def is_refused(_: str) -> bool:
-    """Say whether someone without a policy may do nothing."""
-    try:
-        boto3.client("iam").create_user(UserName="x")
-    except ClientError as error:
-        return "AccessDenied" in str(error)
-    return False
-
-
-def is_pending(region: str) -> bool:
-    """Say whether a machine is pending first."""
-    ec2 = boto3.client("ec2", region)
-    image = ec2.describe_images(IncludeDeprecated=True)["Images"][0]["ImageId"]
-    made = ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"]
-    try:
-        ec2.stop_instances(InstanceIds=[made])
-    except ClientError as error:
-        return "IncorrectInstanceState" in str(error)
-    return False
-
-
-def is_elsewhere(_: str) -> bool:
-    """Say whether a key of another account sees that account."""
-    return boto3.client("sts").get_caller_identity()["Account"] == "222222222222"
-
-
-SWITCHES = {
-    "accounts": is_elsewhere,
-    "rates": asks_too_fast,
-    "late reads": sees_late,
-    "iam": is_refused,
-    "states": is_pending,
-}
-
-
-@pytest.mark.parametrize("rule", SWITCHES)
-def test_each_strictness_can_be_switched_off(cloud: LabCloud, rule: str) -> None:
-    boto3.client("cloudwatch", "us-east-2").put_metric_alarm(
-        AlarmName="x",
-        Namespace="x",
-        MetricName="x",
-        Period=60,
-        EvaluationPeriods=1,
-        Statistic="Sum",
-        Threshold=1,
-        ComparisonOperator="LessThanThreshold",
-    )
-    switches = dict.fromkeys(STRICT, True)
-    if rule == "iam":
-        cloud.post("set", callers={"AKIAFAKE": {"policies": []}})
-    if rule == "accounts":
-        cloud.post("set", callers={"AKIAFAKE": {"account": "222222222222"}})
-    assert SWITCHES[rule]("us-east-2")
-    cloud.post("set", strict={**switches, rule: False})
-    cloud.settle()
-    assert not SWITCHES[rule]("us-west-2" if rule != "rates" else "us-east-2")
-
-
-def test_what_automations_do_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tag values with wildcards, and the looks between the steps of AWS's runbooks."""
+def test_automations_choose_with_wildcards_and_look_between_their_steps() -> None:
     targets = {"Targets": [{"Key": "tag:class", "Values": ["cs-*"]}]}
-    runbook = ("AWS-StopEC2Instance", "us-east-2", "i-0")
     assert automation.chooses(targets, "i-0", {"class": "cs-149"})
-    assert len(automation.needs(*runbook)) == 3
-    monkeypatch.setitem(WORLD.strict, "wildcards", False)
-    monkeypatch.setitem(WORLD.strict, "automations", False)
-    assert not automation.chooses(targets, "i-0", {"class": "cs-149"})
-    assert automation.chooses(targets, "i-0", {"class": "cs-*"})
-    assert len(automation.needs(*runbook)) == 1
+    assert len(automation.needs("AWS-StopEC2Instance", "us-east-2", "i-0")) == 3

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from labcloud.client import LabCloud
 from other_tools import needs
 from transcript_check import differences
 
-Classroom = Callable[..., dict[str, Any]]
 FOLDER = INFRA / "transcripts"
 #: transcripts of AWS itself, which users have recorded
 RECORDED = sorted(FOLDER.glob("*.jsonl"))

@@ -10,10 +10,8 @@ import pytest
 
 from classroom.aws.problems import ClassroomError
 from classroom.cli import provision
-from conftest import ClassFolder
+from conftest import Lab
 from labcloud.client import LabCloud
-
-Classroom = Callable[..., dict[str, Any]]
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, what: Callable[[], Any]) -> None:
@@ -35,36 +33,34 @@ def kinds(cloud: LabCloud) -> list[str]:
 
 
 def test_two_provisions_make_one_machine_for_each(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder.write(["alice", "bob"], elastic_ip=True)
-    meanwhile(monkeypatch, lambda: classroom("provision", folder.file))
-    classroom("provision", folder.file)
-    assert classroom("provision", folder.file)["exit_code"] == 0
-    found = kinds(cloud)
+    lab.write(["alice", "bob"], elastic_ip=True)
+    meanwhile(monkeypatch, lambda: lab("provision"))
+    lab("provision")
+    assert lab("provision")["exit_code"] == 0
+    found = kinds(lab.cloud)
     assert found.count("instance") == found.count("elastic-ip") == 2
     assert found.count("alarm") == 2 + 2, "and two on guards that fail"
-    assert classroom("teardown", folder.file)["exit_code"] == 0
-    assert cloud.leftovers() == []
+    assert lab("teardown")["exit_code"] == 0
+    assert lab.leftovers() == []
 
 
 def test_a_teardown_during_a_provision_is_noticed(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder.write(["alice", "bob"])
-    meanwhile(monkeypatch, lambda: classroom("teardown", folder.file))
+    lab.write(["alice", "bob"])
+    meanwhile(monkeypatch, lambda: lab("teardown"))
     with pytest.raises(ClassroomError, match="guard|assume the role"):
-        classroom("provision", folder.file)
-    assert "instance" not in kinds(cloud), "the launch template has gone with the rest"
-    assert classroom("teardown", folder.file)["exit_code"] == 0
-    assert cloud.leftovers() == []
+        lab("provision")
+    assert "instance" not in kinds(lab.cloud), "the launch template has gone with the rest"
+    assert lab("teardown")["exit_code"] == 0
+    assert lab.leftovers() == []
 
 
-def test_what_someone_has_made_by_hand_is_named_before_its_owner_is_forgotten(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(["alice", "bob"])
-    classroom("provision", folder.file)
+def test_what_someone_has_made_by_hand_is_named_before_its_owner_is_forgotten(lab: Lab) -> None:
+    lab.write(["alice", "bob"])
+    lab("provision")
     ec2 = boto3.client("ec2", "us-east-2")
     machines = [
         i
@@ -81,12 +77,12 @@ def test_what_someone_has_made_by_hand_is_named_before_its_owner_is_forgotten(
     copy = ec2.create_snapshot(VolumeId=root)["SnapshotId"]
     address = ec2.allocate_address(Domain="vpc")
     ec2.associate_address(AllocationId=address["AllocationId"], InstanceId=alice["InstanceId"])
-    cloud.settle()
+    lab.settle()
     named = (disk["VolumeId"], copy, address["PublicIp"])
     for options in ({"dry_run": True}, {}):
-        said = classroom("teardown", folder.file, **options)["summary"]
+        said = lab("teardown", **options)["summary"]
         assert "made by hand" in said and all(f"{x} of" in said for x in named), said
         assert "of alice in us-east-2" in said and "bob" not in said
-    assert {r["kind"] for r in cloud.leftovers()} == {"volume", "snapshot", "elastic-ip"}
-    again = classroom("teardown", folder.file)["summary"]
+    assert lab.kinds() == {"volume", "snapshot", "elastic-ip"}
+    again = lab("teardown")["summary"]
     assert named[0] in again and "detached" in again, "it still bills, on no machine"

@@ -8,7 +8,6 @@ import shutil
 import sys
 import tarfile
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,9 @@ import pytest
 
 from classroom.aws.problems import ClassroomError
 from classroom.work import archives
-from conftest import ClassFolder
+from conftest import ClassFolder, Classroom, Lab
 from labcloud.client import LabCloud
 
-Classroom = Callable[..., dict[str, Any]]
 HERE = Path(__file__).parent
 
 
@@ -34,7 +32,7 @@ class Disks:
 
     def fill(self, seed: int = 0) -> None:
         """Write work onto every machine that has none yet."""
-        for m in [r for r in self.cloud.leftovers() if r["kind"] == "instance"]:
+        for m in self.cloud.machines():
             disk = self.path / m["id"]
             if disk.exists():
                 continue
@@ -88,15 +86,6 @@ def disks(tmp_path: Path, cloud: LabCloud, monkeypatch: pytest.MonkeyPatch) -> D
     return made
 
 
-def ids(cloud: LabCloud) -> dict[str, str]:
-    """Return machine -> instance id."""
-    return {
-        r["tags"]["trainium-labs:machine"]: r["id"]
-        for r in cloud.leftovers()
-        if r["kind"] == "instance"
-    }
-
-
 def second_laptop(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> None:
     """Lose everything that provision wrote."""
     shutil.rmtree(folder.path / "out")
@@ -110,7 +99,7 @@ def all_stopped(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> N
 def stopping(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> None:
     """Let the machines be on their way to stopped."""
     cloud.post("set", turn_seconds={"pending": 4, "stopping": 45, "shutting-down": 4})
-    boto3.client("ec2", "us-east-2").stop_instances(InstanceIds=list(ids(cloud).values()))
+    boto3.client("ec2", "us-east-2").stop_instances(InstanceIds=list(cloud.ids().values()))
 
 
 def broken_class_file(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> None:
@@ -128,19 +117,19 @@ BEFORE = [None, second_laptop, all_stopped, stopping, broken_class_file, throttl
 
 @pytest.mark.parametrize("before", BEFORE, ids=lambda f: f.__name__ if f else "as it is")
 def test_a_teardown_fetches_the_work_first_in_whatever_state_the_class_is(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, disks: Disks, before: Any
+    lab: Lab, disks: Disks, before: Any
 ) -> None:
-    folder.write(["alice", "bob"])
-    classroom("provision", folder.file)
+    lab.write(["alice", "bob"])
+    lab("provision")
     disks.fill()
     if before:
-        before(folder, cloud, classroom)
+        before(lab.folder, lab.cloud, lab)
     for _ in range(2):
-        done = classroom("teardown", folder.file, discard_work="")
+        done = lab("teardown", discard_work="")
         if done["exit_code"] == 0:
             break
-    assert done["exit_code"] == 0 and cloud.leftovers() == [], done
-    assert len(disks.ended()) == 2 and disks.lost(folder.path / "out/lab") == []
+    assert done["exit_code"] == 0 and lab.leftovers() == [], done
+    assert len(disks.ended()) == 2 and disks.lost(lab.folder.path / "out/lab") == []
 
 
 DOORS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
@@ -154,49 +143,42 @@ DOORS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("fault", ["refused", "cut", "garbled"])
 def test_no_door_ends_a_machine_whose_work_could_not_be_fetched(
-    folder: ClassFolder,
-    cloud: LabCloud,
-    classroom: Classroom,
-    disks: Disks,
-    door: str,
-    fault: str,
+    lab: Lab, disks: Disks, door: str, fault: str
 ) -> None:
     command, options, roster = DOORS[door]
-    folder.write(["alice", "bob"])
-    classroom("provision", folder.file)
+    lab.write(["alice", "bob"])
+    lab("provision")
     disks.fill()
-    folder.write(roster, budget={"per_student_usd": 50, "class_usd": 100})
-    before = ids(cloud)
+    lab.write(roster, budget={"per_student_usd": 50, "class_usd": 100})
+    before = lab.ids()
     disks.faults(*[fault] * 8)
     with pytest.raises(ClassroomError, match="is not saved") as caught:
-        classroom(command, folder.file, discard_work="", **options)
+        lab(command, discard_work="", **options)
     assert "--discard-work" in str(caught.value) and caught.value.exit_code == 1
-    assert ids(cloud) == before and sorted(cloud.running()) == sorted(before.values())
+    assert lab.ids() == before and sorted(lab.running()) == sorted(before.values())
     disks.faults()
-    assert classroom(command, folder.file, discard_work="", **options).get("exit_code", 0) == 0
-    assert before["bob"] in disks.ended() and disks.lost(folder.path / "out/lab") == []
+    assert lab(command, discard_work="", **options).get("exit_code", 0) == 0
+    assert before["bob"] in disks.ended() and disks.lost(lab.folder.path / "out/lab") == []
 
 
-def test_an_archive_that_was_damaged_or_is_old_is_fetched_again(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, disks: Disks
-) -> None:
-    classroom("provision", folder.file)
+def test_an_archive_that_was_damaged_or_is_old_is_fetched_again(lab: Lab, disks: Disks) -> None:
+    lab("provision")
     disks.fill()
-    first = classroom("save_work", folder.file)
+    first = lab("save_work")
     assert sorted(first["saved"]) == ["alice", "bob"] and first["exit_code"] == 0
-    work = folder.path / "out/lab/work"
+    work = lab.folder.path / "out/lab/work"
     old = {p.name: p.stat().st_mtime_ns for p in work.glob("*.tar.gz")}
-    classroom("save_work", folder.file)
+    lab("save_work")
     assert {p.name: p.stat().st_mtime_ns for p in work.glob("*.tar.gz")} == old, "it is safe"
     (work / "bob.tar.gz").write_bytes(b"x" * (work / "bob.tar.gz").stat().st_size)
-    classroom("save_work", folder.file)
+    lab("save_work")
     new = {p.name: p.stat().st_mtime_ns for p in work.glob("*.tar.gz")}
     assert new["alice.tar.gz"] == old["alice.tar.gz"] and new["bob.tar.gz"] != old["bob.tar.gz"]
     for disk in disks.path.iterdir():  # they worked on
         (disk / "home/ubuntu/labs/kernel.py").write_bytes(b"better")
-    cloud.post("advance", seconds=2 * 3600)
-    done = classroom("teardown", folder.file, discard_work="")
-    assert done["exit_code"] == 0 and disks.lost(folder.path / "out/lab") == []
+    lab.post("advance", seconds=2 * 3600)
+    done = lab("teardown", discard_work="")
+    assert done["exit_code"] == 0 and disks.lost(lab.folder.path / "out/lab") == []
 
 
 def test_archives_that_come_in_at_the_same_moment_are_all_listed(tmp_path: Path) -> None:
@@ -220,84 +202,74 @@ def test_archives_that_come_in_at_the_same_moment_are_all_listed(tmp_path: Path)
 
 
 def test_a_disk_without_room_is_said_before_anything_is_fetched(
-    folder: ClassFolder,
-    cloud: LabCloud,
-    classroom: Classroom,
-    disks: Disks,
-    monkeypatch: pytest.MonkeyPatch,
+    lab: Lab, disks: Disks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    classroom("provision", folder.file)
+    lab("provision")
     disks.fill()
-    usage = shutil.disk_usage(folder.path)
+    usage = shutil.disk_usage(lab.folder.path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
     with pytest.raises(ClassroomError, match="do not fit on this computer's disk"):
-        classroom("teardown", folder.file, discard_work="")
-    assert len(cloud.running()) == 2 and not list((folder.path / "out/lab/work").glob("*.gz"))
+        lab("teardown", discard_work="")
+    assert len(lab.running()) == 2 and not list((lab.folder.path / "out/lab/work").glob("*.gz"))
 
 
-def test_work_is_given_up_by_name_only(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, disks: Disks
-) -> None:
-    folder.write(["alice", "bob"])
-    classroom("provision", folder.file)
+def test_work_is_given_up_by_name_only(lab: Lab, disks: Disks) -> None:
+    lab.write(["alice", "bob"])
+    lab("provision")
     disks.fill()
     disks.faults(*["refused"] * 30)
     with pytest.raises(ClassroomError, match="alice"):
-        classroom("teardown", folder.file, discard_work="bob")
-    assert len(cloud.running()) == 2
-    done = classroom("teardown", folder.file, discard_work="alice, bob")
-    assert done["exit_code"] == 0 and cloud.leftovers() == []
+        lab("teardown", discard_work="bob")
+    assert len(lab.running()) == 2
+    done = lab("teardown", discard_work="alice, bob")
+    assert done["exit_code"] == 0 and lab.leftovers() == []
 
 
-def test_saving_leaves_stopped_machines_stopped(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, disks: Disks
-) -> None:
-    classroom("provision", folder.file)
+def test_saving_leaves_stopped_machines_stopped(lab: Lab, disks: Disks) -> None:
+    lab("provision")
     disks.fill()
-    classroom("stop", folder.file, limit=["bob"])
-    assert sorted(classroom("save_work", folder.file)["saved"]) == ["alice", "bob"]
-    assert cloud.running() == [ids(cloud)["alice"]]
+    lab("stop", limit=["bob"])
+    assert sorted(lab("save_work")["saved"]) == ["alice", "bob"]
+    assert lab.running() == [lab.ids()["alice"]]
 
 
-def test_each_student_of_a_shared_machine_is_saved(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, disks: Disks
-) -> None:
-    folder.write(["alice", "bob", "carol"], mode="shared")
-    classroom("provision", folder.file)
+def test_each_student_of_a_shared_machine_is_saved(lab: Lab, disks: Disks) -> None:
+    lab.write(["alice", "bob", "carol"], mode="shared")
+    lab("provision")
     disks.fill()
-    done = classroom("teardown", folder.file, discard_work="")
-    assert done["exit_code"] == 0 and disks.lost(folder.path / "out/lab") == []
-    names = {p.name for p in (folder.path / "out/lab/work").glob("*.tar.gz")}
+    done = lab("teardown", discard_work="")
+    assert done["exit_code"] == 0 and disks.lost(lab.folder.path / "out/lab") == []
+    names = {p.name for p in (lab.folder.path / "out/lab/work").glob("*.tar.gz")}
     assert names == {"alice.tar.gz", "bob.tar.gz", "carol.tar.gz"}
 
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("number", range(50))
 def test_fifty_faulted_teardowns_lose_nothing_and_leave_nothing(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, disks: Disks, number: int
+    lab: Lab, disks: Disks, number: int
 ) -> None:
     dice = random.Random(number)
-    cloud.post("set", regions=["us-east-1", "us-east-2", "us-west-2"])
-    folder.write(["alice", "bob", "carol"])
-    classroom("provision", folder.file)
+    lab.post("set", regions=["us-east-1", "us-east-2", "us-west-2"])
+    lab.write(["alice", "bob", "carol"])
+    lab("provision")
     disks.fill(number)
     if dice.random() < 0.3:
-        all_stopped(folder, cloud, classroom)
+        all_stopped(lab.folder, lab.cloud, lab)
     for _ in range(6):
         words = ("", "refused", "cut", "garbled")
         disks.faults(*[w for w in dice.choices(words, k=4) if w])
         kind = dice.choice(({"status": 500}, {"after": True}, {"drop": True}))
-        cloud.fault(skip=dice.randrange(60), times=2, **kind)
+        lab.fault(skip=dice.randrange(60), times=2, **kind)
         try:
-            done = classroom("teardown", folder.file, discard_work="")
+            done = lab("teardown", discard_work="")
         except ClassroomError as error:
             assert str(error)
         else:
             if done["exit_code"] == 0:
                 break
-        assert disks.lost(folder.path / "out/lab") == []
-    cloud.post("clear")
+        assert disks.lost(lab.folder.path / "out/lab") == []
+    lab.post("clear")
     disks.faults()
-    done = classroom("teardown", folder.file, discard_work="")
-    assert done["exit_code"] == 0 and cloud.leftovers() == []
-    assert len(disks.ended()) == 3 and disks.lost(folder.path / "out/lab") == []
+    done = lab("teardown", discard_work="")
+    assert done["exit_code"] == 0 and lab.leftovers() == []
+    assert len(disks.ended()) == 3 and disks.lost(lab.folder.path / "out/lab") == []

@@ -28,8 +28,6 @@ def caller(key: str) -> dict[str, Any]:
     """Return who has an access key: {"account", "policies", "boundary"}; a key that no test named
     is an administrator's."""
     who = {"account": ACCOUNT, "policies": [ADMIN], **WORLD.callers.get(key, {})}
-    if not WORLD.strict["accounts"]:
-        who["account"] = ACCOUNT
     if WORLD.denied:
         denied = {"Effect": "Deny", "Action": WORLD.denied, "Resource": "*"}
         who["policies"] = [*who["policies"], {"Statement": [denied]}]
@@ -60,8 +58,6 @@ def decide(
 
 def refusal(key: str, service: str, region: str, op: str, params: dict[str, Any]) -> str:
     """Return why a call is refused, or ""."""
-    if not WORLD.strict["iam"]:
-        return ""
     who = caller(key)
     where = "us-east-1" if service in GLOBAL_SERVICES else region
     for request in questions.asked(service, region, op, params):
@@ -116,7 +112,7 @@ def known(arn: str, seconds: float) -> dict[str, Any]:
     role, versions = _role(arn), WORLD.roles.get(arn, [])
     if role is None:
         raise Refused(f"the role {arn} does not exist")
-    if not versions or not WORLD.strict["propagation"]:
+    if not versions:
         remember(role.name)
         return WORLD.roles[arn].pop()[1]
     old = [r for t, r in versions if t + seconds <= WORLD.now().timestamp()]
@@ -135,8 +131,6 @@ def _policies(arn: str) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
 
 def assume(arn: str, service: str) -> None:
     """Let a service take a role, if the role's trust policy says so."""
-    if not WORLD.strict["iam"]:
-        return
     trust = known(arn, WORLD.trust_seconds)["trust"]
     trust = json.loads(trust) if isinstance(trust, str) else trust
     if not trusts(trust, service, {"aws:SourceAccount": ACCOUNT}):
@@ -145,8 +139,6 @@ def assume(arn: str, service: str) -> None:
 
 def act(arn: str, region: str, requests: list[Request]) -> None:
     """Ask whether a role may do all of it; raise Refused at the first thing that it may not."""
-    if not WORLD.strict["iam"]:
-        return
     policies, limit = _policies(arn)
     for request in requests:
         decision = decide(request, region, policies, limit)

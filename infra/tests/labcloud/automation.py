@@ -57,7 +57,7 @@ def chooses(inputs: dict[str, Any], instance: str, tags: dict[str, str]) -> bool
     if key == "ParameterValues":
         return instance in values
     tag = tags.get(key.removeprefix("tag:"), "\0")
-    return any(like(tag, v) if WORLD.strict["wildcards"] else tag == v for v in values)
+    return any(like(tag, v) for v in values)
 
 
 def needs(document: str, region: str, resource: str) -> list[Request]:
@@ -69,8 +69,8 @@ def needs(document: str, region: str, resource: str) -> list[Request]:
     action = "Stop" if "Stop" in document else "Terminate"
     tags = questions.tagged(questions.ec2_tags(region, resource))
     arn = f"arn:aws:ec2:{region}:{ACCOUNT}:instance/{resource}"
-    looks = LOOKS if WORLD.strict["automations"] else ()  # the steps between are AWS's runbooks'
-    return [*(Request(a) for a in looks), Request(f"ec2:{action}Instances", arn, tags)]
+    # the steps between are AWS's runbooks'
+    return [*(Request(a) for a in LOOKS), Request(f"ec2:{action}Instances", arn, tags)]
 
 
 def may_start(region: str, starter: str, inputs: dict[str, Any]) -> str:

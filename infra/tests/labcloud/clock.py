@@ -42,8 +42,6 @@ def _exists(local: dt.datetime, moment: dt.datetime, zone: ZoneInfo) -> bool:
     Source: EventBridge Scheduler guide, "Daylight savings time": a time that falls into the hour
     which is skipped is not made up for; one that comes twice fires once.
     """
-    if not WORLD.strict["gaps"]:
-        return True
     return moment.astimezone(zone).replace(tzinfo=None) == local.replace(tzinfo=None)
 
 

@@ -184,7 +184,7 @@ def run_backend(
             raise EC2ClientError(
                 "InvalidCapacityReservationId.NotFound", "There is no such capacity block."
             )
-        if WORLD.strict["zones"] and zone and zone != block["AvailabilityZone"]:
+        if zone and zone != block["AvailabilityZone"]:
             # EC2 guide, "Launch instances using Capacity Blocks": same Availability Zone.
             raise EC2ClientError(
                 "InvalidParameter",
@@ -199,7 +199,7 @@ def run_backend(
             "block_device_mappings", data["BlockDeviceMappings"]
         )  # else moto adds an 8 GB disk that stays
     tags = kwargs.setdefault("tags", {})
-    if not (tags and WORLD.strict["template tags"]):
+    if not tags:
         # EC2 API reference, RunInstances: a parameter of the call overrides the template's. That
         # tags are added kind by kind is not documented, so a call's tags are all there is.
         for kind, more in convert_tag_spec(data.get("TagSpecifications", {})).items():

@@ -42,7 +42,7 @@ def born(resource: str) -> None:
 def seen(resource: str) -> bool:
     """Say whether everybody sees it already."""
     made = WORLD.born.get(resource)
-    late = WORLD.late_seconds if WORLD.strict["late reads"] else 0.0
+    late = WORLD.late_seconds
     if resource.startswith("i-"):
         late = max(late, WORLD.machines_late_seconds)
     return made is None or WORLD.now().timestamp() - made >= late

@@ -30,10 +30,9 @@ def moment(value: Any) -> dt.datetime:
 
 
 def late() -> dt.datetime:
-    """Return until when CloudWatch has what happened: some minutes ago (`metric delay`; AWS says
-    that data comes in five-minute periods, and not how long after; three minutes are assumed)."""
-    delay = WORLD.metric_seconds if WORLD.strict["metric delay"] else 0.0
-    return WORLD.now() - dt.timedelta(seconds=delay)
+    """Return until when CloudWatch has what happened: some minutes ago (AWS says that data
+    comes in five-minute periods, and not how long after; three minutes are assumed)."""
+    return WORLD.now() - dt.timedelta(seconds=WORLD.metric_seconds)
 
 
 def _cpu(region: str, query: dict[str, Any], start: dt.datetime, end: dt.datetime) -> float:
@@ -41,8 +40,7 @@ def _cpu(region: str, query: dict[str, Any], start: dt.datetime, end: dt.datetim
     end = max(start, min(end, late()))
     instance = query["Metric"]["Dimensions"][0]["Value"]
     periods = round(WORLD.hours(instance, start, end) * 3600 / PERIOD)
-    samples = SAMPLES if WORLD.strict["counts"] else 1
-    return float(periods * samples) if query["Stat"] == "SampleCount" else 0.0
+    return float(periods * SAMPLES) if query["Stat"] == "SampleCount" else 0.0
 
 
 def _schedules(
@@ -114,8 +112,7 @@ def acts(region: str, alarm: str, action: str) -> bool:
     """
     roles = iam_backends[ACCOUNT]["aws"].roles.values()
     role = any(r.name == "AWSServiceRoleForCloudWatchEvents" for r in roles)
-    may = role or not WORLD.strict["iam"]
-    said = "Successfully executed" if may else "Failed to execute"
+    said = "Successfully executed" if role else "Failed to execute"
     item = {
         "AlarmName": alarm,
         "AlarmType": "MetricAlarm",
@@ -124,7 +121,7 @@ def acts(region: str, alarm: str, action: str) -> bool:
         "HistorySummary": f"{said} action {action}",
     }
     WORLD.history.append((region, item))
-    return may
+    return role
 
 
 def describe_alarm_history(self: Any) -> ActionResult:

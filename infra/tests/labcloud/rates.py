@@ -56,7 +56,7 @@ def limit(service: str, op: str) -> tuple[str, tuple[float, float]] | None:
 def throttled(account: str, service: str, region: str, op: str) -> dict[str, object] | None:
     """Take a token; return the refusal when there is none."""
     found = limit(service, op)
-    if found is None or not WORLD.strict["rates"]:
+    if found is None:
         return None
     name, (size, rate) = found
     size, rate = max(1.0, size * WORLD.rate_share), rate * WORLD.rate_share

@@ -13,22 +13,6 @@ from freezegun import freeze_time
 
 ACCOUNT = os.environ.get("LABCLOUD_ACCOUNT", "123456789012")
 HOUR_USD = {"trn1.2xlarge": 1.34375, "trn1.32xlarge": 21.50, "inf2.xlarge": 0.7582}
-STRICT = (
-    "iam",
-    "rates",
-    "states",
-    "gaps",
-    "zones",
-    "counts",
-    "cost tags",
-    "late reads",
-    "wildcards",
-    "accounts",
-    "automations",
-    "propagation",
-    "metric delay",
-    "template tags",
-)
 DEFAULT_REGIONS = ["us-east-1", "us-east-2", "us-west-2", "ap-southeast-4"]
 
 
@@ -66,8 +50,6 @@ class World:
     hanging: int = 0  # calls that wait for `clear`, so that a test finds a run alive at them
     released: Any = field(default_factory=threading.Event)
     denied: list[str] = field(default_factory=list)
-    # What is as strict as AWS; a test switches one off to look at something else.
-    strict: dict[str, bool] = field(default_factory=lambda: dict.fromkeys(STRICT, True))
     callers: dict[str, dict[str, Any]] = field(default_factory=dict)  # access key -> who has it
     organisation: list[dict[str, Any]] | None = None  # service control policies
     hourly: dict[str, float] = field(default_factory=dict)  # dollars by type, as Pricing says
