@@ -108,6 +108,7 @@ def test_what_reaches_for_the_machine_is_stopped(folder, attack):
         ("    return out", "    exit(0)", "fails", 15),
         ("    return out", "    while True: pass", "fails", None),
         ("def double(x):", "def double(x:", "does_not_parse", 9),
+        ("def double(x):", "def double(x, rows):", "refused", 9),
         ("nisa.tensor_scalar", "nisa.tensor_scaler", "refused", 13),
     ],
 )  # fmt: skip

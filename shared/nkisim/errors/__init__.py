@@ -19,11 +19,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..dialect import BETA1, Dialect
-from .frames import format_exception, is_ours, known_as
+from .frames import HERE, format_exception, is_ours, known_as
 from .rules import RULES
 
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
-_ours: dict[str, bool] = {}  # source file -> is it the simulator's own?
+_PYTHON = os.path.dirname(os.__file__) + os.sep
+#: what calls a kernel and is no one's to mend: Python's own library, the testers of the labs
+_CALLERS = (_PYTHON, os.path.join(os.path.dirname(HERE[:-1]), "labkit", ""))
+_NEW_PROCESS = os.path.join(_PYTHON, "multiprocessing", "process.py")
+_ours: dict[str, bool] = {}  # source file -> is it none of the user's?
 
 
 class Where(NamedTuple):
@@ -58,15 +62,23 @@ class Where(NamedTuple):
         }
 
 
+def _is_not_users(file: str) -> bool:
+    if file.startswith(_CALLERS):
+        return "-packages" + os.sep not in file  # these lie below Python's library
+    return is_ours(file) or file.startswith(_NUMPY)  # NumPy asks us back
+
+
 def user_frame(frame: FrameType | None) -> FrameType | None:
     """Return the innermost frame at or above `frame` that is the user's, or None."""
     while frame is not None:
         name = frame.f_code.co_filename  # a code object would take long to hash
         ours = _ours.get(name)
         if ours is None:
-            ours = _ours[name] = is_ours(name) or name.startswith(_NUMPY)  # NumPy asks us back
+            ours = _ours[name] = _is_not_users(name)
         if not ours:
             return frame
+        if name == _NEW_PROCESS:  # what is above it began the process
+            return None
         frame = frame.f_back
     return None
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from . import NkiError
 
-_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 #: the scripts that pip installs for the commands: bin/nkisim, Scripts/nkisim.exe/__main__.py
 _LAUNCHER = re.compile(r"[/\\](?:nkisim|labkit)(?:\.exe)?(?:[/\\]__main__\.py)?$")
 
@@ -28,7 +28,7 @@ def known_as(file: str) -> str:
 
 def is_ours(filename: str) -> bool:
     """Return whether a source file belongs to the simulator rather than to the user."""
-    return filename.startswith((_HERE, "<frozen")) or _LAUNCHER.search(filename) is not None
+    return filename.startswith((HERE, "<frozen")) or _LAUNCHER.search(filename) is not None
 
 
 def format_exception(rule: NkiError, tb: TracebackType | None) -> list[str]:

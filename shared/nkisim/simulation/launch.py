@@ -31,7 +31,7 @@ from ..checks.sums import check_shared_banks, check_sums
 from ..checks.unused import check_unused
 from ..chip import dtypes, hw
 from ..dialect import BETA1, Dialect
-from ..errors import DIALECT, NkiError, fail, in_user_code, trim, uncaught
+from ..errors import DIALECT, NkiError, fail, find_where, in_user_code, trim, uncaught
 from ..isa import lower, registers
 from ..lazy.async_matmul import matmul_pool
 from ..lazy.products import Products
@@ -304,7 +304,7 @@ def _bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list
             f"kernel {kernel.__name__} was not called as it is defined: {exc}",
             limit=f"{kernel.__name__}{plain}",
             given=f"{kernel.__name__}({', '.join(_as_called(args, kwargs))})",
-            where=place_of(kernel),
+            where=find_where() or place_of(kernel),
         ) from None
     names = [p.name for p in sig.parameters.values()]
     return names + [names[-1] if names else "args"] * len(args)

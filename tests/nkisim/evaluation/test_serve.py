@@ -92,13 +92,15 @@ def test_lines_in_and_lines_out(desk):
 def test_the_command_answers_on_standard_output():
     done = subprocess.run(
         [sys.executable, "-m", "nkisim", "serve", "--jobs", "1"],
-        input=json.dumps(request("double")) + "\n",
+        input=f"{json.dumps(request('double'))}\n{json.dumps(request('double', args=[]))}\n",
         text=True,
         capture_output=True,
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["verdict"] == "right"
+    right, refused = (json.loads(line) for line in done.stdout.splitlines())
+    assert right["verdict"] == "right" and refused["error"]["id"] == "NKI-K04"
+    assert refused["error"]["where"]["text"].startswith("def double("), "no user's line called it"
 
 
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there are no local sockets here")
