@@ -15,6 +15,7 @@ LAB_OF = {name: load_lab(LABS / name) for name in HIDDEN}
 STEPS = [(name, step) for name in HIDDEN for step in ladder(LAB_OF[name]) if step[:4] == "step"]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("target", ["trn2", "trn3"])
 @pytest.mark.parametrize("name", HIDDEN)
 def test_the_solutions_are_right_on_the_hidden_cases_too(name, target):
