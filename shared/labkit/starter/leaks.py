@@ -9,13 +9,14 @@ archives in the export are opened, and every object in the git history of the ex
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import io
 import re
 import subprocess
 import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,7 +84,8 @@ class _Rename(ast.NodeTransformer):
         return ast.arg(self._new(node.arg))
 
 
-def fingerprints(code: str) -> dict[str, int]:
+@functools.cache  # what is given with one lab is given with each
+def fingerprints(code: str) -> Mapping[str, int]:
     """Return hash and line of each large statement of a piece of code; {} if it is not Python."""
     try:
         tree = ast.parse(code)
