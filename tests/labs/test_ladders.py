@@ -1,4 +1,4 @@
-"""Labs with a ladder of steps: right on both generations, and wrong answers are named."""
+"""Labs with a ladder of steps, and the puzzles: right on both generations, wrong answers named."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from labkit.load import load_lab
 from .natural import LABS, all_right, asked, changed, declared, ladder, named, quick, right
 
 #: lab -> how many hidden cases it has at least
-HIDDEN = {"attention": 6, "convnet": 6, "moe": 10, "norms": 6}
+HIDDEN = {"attention": 6, "convnet": 6, "moe": 10, "norms": 6, "puzzles": 5}
 LAB_OF = {name: load_lab(LABS / name) for name in HIDDEN}
 STEPS = [(name, step) for name in HIDDEN for step in ladder(LAB_OF[name]) if step[:4] == "step"]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("target", ["trn2", "trn3"])
 @pytest.mark.parametrize("name", HIDDEN)
 def test_the_solutions_are_right_on_the_hidden_cases_too(name, target):
@@ -203,10 +203,53 @@ NATURAL = {
      "before, largest_before = None, None", "of the last chunk alone"),
     ("softmax_long_16x65536_to100", "operand0=shrink", "operand0=1.0", "the sum is not scaled"),
     ],
+    "puzzles": [
+    ("first_tile", "    nisa.dma_copy(dst=tile, src=x)\n    nisa.tensor_s", "    nisa.tensor_s",
+     "NKI-U01"),
+    ("first_tile", "    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=10.0)\n"
+     "    nisa.dma_copy(dst=out, src=tile)", "    nisa.tensor_scalar(out, x, nl.add, 10.0)",
+     "copy it into a tile first"),
+    ("first_tile", "op0=nl.add, operand0=10.0)\n    nisa", "op0=nl.multiply, operand0=10.0)\n"
+     "    nisa", "x is multiplied by 10"),
+    ("many_rows", "tile = load(x[row:row + P])", "tile = load(x)", "128 partitions"),
+    ("many_rows", "tile = load(x[row:row + P])", "tile = load(x[0:P])",
+     "every tile holds the first 128 rows"),
+    ("scale_rows", "tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=column)",
+     "tensor_tensor(dst=tile, data1=tile, data2=column, op=nl.multiply)", "nisa.tensor_scalar("),
+    ("row_sums", "op=nl.add, data=tile, axis=1", "op=nl.maximum, data=tile, axis=1",
+     "the largest element of each row"),
+    ("row_sums", "axis=1, keepdims=True", "axis=0, keepdims=True", "partition dim"),
+    ("edge_tile", "end = min(row + P, x.shape[0])", "end = row + P", "x[row:min(end, 300)]"),
+    ("edge_tile", "for row in range(0, x.shape[0], P):\n        end",
+     "for row in range(0, x.shape[0] // P * P, P):\n        end", "NaN"),
+    ("transpose", "tensor_copy(dst=tile, src=turned)\n    nisa.dma_copy(dst=out, src=tile)",
+     "tensor_copy(dst=tile, src=turned)\n    nisa.dma_copy(dst=out, src=turned)",
+     "nisa.tensor_copy(dst=tile"),
+    ("transpose", "x.shape[0]), x.dtype, nl.psum)", "x.shape[0]), x.dtype)", "buffer=nl.psum"),
+    ("matmul", "stationary=load(x), moving=load(y)", "stationary=load(y), moving=load(x)",
+     "gemm_stationary_fmax"),
+    ("long_sums", "accumulate=k > 0", "accumulate=False", "only the last 128 rows are in the sum"),
+    ("long_sums", "accumulate=k > 0", "accumulate=True", "accumulate=(k > 0)"),
+    ("wide_relu", "moving=right[:, n:n + BANK]", "moving=right[:, 0:BANK]",
+     "first 512 columns are repeated"),
+    ("wide_relu", "nisa.activation(dst=tile[:, n:n + BANK], op=nl.relu, data=sums)",
+     "nisa.tensor_copy(dst=tile[:, n:n + BANK], src=sums)", "relu is missing"),
+    ("one_activation", "scale=0.5, bias=column", "bias=column", "x is not scaled"),
+    ("lower_triangle", "[[-1, x.shape[1]]], channel_multiplier=1",
+     "[[1, x.shape[1]]], channel_multiplier=-1", "the upper triangle is kept"),
+    ("lower_triangle", "[[-1, x.shape[1]]], channel_multiplier=1",
+     "[[-1, x.shape[1]]], channel_multiplier=0", "only the first column is kept"),
+    ("lower_triangle", "cmp_op=nl.greater_equal", "cmp_op=nl.greater", "the diagonal is missing"),
+    ("running_sum", "op0=nl.multiply, op1=nl.add", "op0=nl.add, op1=nl.multiply",
+     "the two operators are exchanged"),
+    ("running_sum", "initial=0.0", "initial=1.0", "the scan begins with 1"),
+    ("pick_rows", "vector_offset=index", "vector_offset=which", "SBUF first"),
+    ("pick_rows", "dst=tile, src=chosen", "dst=tile, src=table[0:128]", "the index is not used"),
+    ],
 }  # fmt: skip
 
 
-@pytest.mark.sample(30)
+@pytest.mark.sample(45)
 @pytest.mark.parametrize(
     "name, case, good, wrong, says",
     [(name, *row) for name, rows in NATURAL.items() for row in rows],
