@@ -81,17 +81,18 @@ class Program:
 
 
 class Body:
-    """The requests of one iteration: those between two that ask for an index.
-
-    `over`: the handles that it made, and that are forgotten before another iteration could need
-    them.
-    """
+    """The requests of one iteration: those between two that ask for an index."""
 
     def __init__(self, requests: list[Request], begin: int, end: int, until: int):
-        self.begin, self.end = begin, end
-        made = range(requests[begin].first, requests[end].first)
-        here = {id for outer in requests[begin:until] for r in outer.walk() for id in r.message[2]}
-        self.over = [id for id in here if id in made]
+        self.requests, self.begin, self.end, self.until = requests, begin, end, until
+
+    @property
+    def over(self) -> list[int]:
+        """Return the handles that it made, and that are forgotten before another iteration could
+        need them."""
+        made = range(self.requests[self.begin].first, self.requests[self.end].first)
+        within = (r for outer in self.requests[self.begin : self.until] for r in outer.walk())
+        return [id for id in {id for r in within for id in r.message[2]} if id in made]
 
 
 def loops_of(requests: list[Request]) -> dict[int, dict[int, Body]]:
