@@ -24,8 +24,10 @@ from .rules import RULES
 
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 _PYTHON = os.path.dirname(os.__file__) + os.sep
-#: what calls a kernel and is no one's to mend: Python's own library, the testers of the labs
-_CALLERS = (_PYTHON, os.path.join(os.path.dirname(HERE[:-1]), "labkit", ""))
+#: what calls the kernels of labs: testers and the grader
+_CALLERS = tuple(
+    os.path.join(os.path.dirname(HERE[:-1]), "labkit", f, "") for f in ("run", "grade")
+)
 _NEW_PROCESS = os.path.join(_PYTHON, "multiprocessing", "process.py")
 _ours: dict[str, bool] = {}  # source file -> is it none of the user's?
 
@@ -63,9 +65,11 @@ class Where(NamedTuple):
 
 
 def _is_not_users(file: str) -> bool:
-    if file.startswith(_CALLERS):
-        return "-packages" + os.sep not in file  # these lie below Python's library
-    return is_ours(file) or file.startswith(_NUMPY)  # NumPy asks us back
+    """Return whether a frame is no one's to mend: the simulator's, a tester's, Python's own."""
+    if is_ours(file) or file.startswith((_NUMPY, *_CALLERS)):  # NumPy asks us back
+        return True
+    # packages lie below Python's library where there is no virtual environment
+    return file.startswith(_PYTHON) and "-packages" not in file
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:

@@ -63,6 +63,22 @@ def test_an_error_names_the_instruction_not_the_line_that_met_it():
     assert caught.value.where.text.endswith("# the bug")
 
 
+@pytest.mark.parametrize(
+    "file, users",
+    [
+        ("/usr/lib/python3.12/multiprocessing/process.py", False),
+        ("/usr/lib/python3.12/site-packages/nkisim/api.py", False),
+        ("/usr/lib/python3.12/site-packages/theirs/kernels.py", True),
+        ("/home/alice/kernels.py", True),
+    ],
+)
+def test_the_place_of_an_error_is_in_no_library_of_pythons(file, users, monkeypatch):
+    """Where packages lie below Python's library: there is no virtual environment."""
+    monkeypatch.setattr(errors, "_PYTHON", "/usr/lib/python3.12/")
+    monkeypatch.setattr(errors.frames, "HERE", "/usr/lib/python3.12/site-packages/nkisim/")
+    assert errors._is_not_users(file) is not users
+
+
 def test_a_traceback_ends_in_the_users_code():
     @nki.jit
     def inner(t):
