@@ -77,7 +77,7 @@ def test_no_role_is_made_or_written_outside_of_the_boundary(staff: LabCloud) -> 
     refused(iam.create_policy_version, PolicyArn=BOUNDARY, PolicyDocument=ADMIN, SetAsDefault=True)
     refused(iam.delete_policy, PolicyArn=BOUNDARY)
     refused(iam.create_policy, PolicyName="p", PolicyDocument=ADMIN)
-    refused(iam.create_user, UserName="somebody")
+    refused(iam.create_user, UserName="new-user")
     refused(iam.update_assume_role_policy, RoleName="admin", PolicyDocument=trust("x"))
 
 
@@ -96,7 +96,7 @@ def test_a_role_with_every_permission_can_do_what_guards_do_and_no_more(staff: L
     own = ec2.run_instances(**launch, TagSpecifications=ours)["Instances"][0]["InstanceId"]
     staff.settle()
     staff.post("set", callers={"AKIAFAKE": everything})
-    refused(iam.create_user, UserName="somebody")
+    refused(iam.create_user, UserName="new-user")
     refused(iam.create_access_key, UserName="root")
     refused(iam.list_roles)
     refused(ec2.run_instances, **launch)

@@ -346,7 +346,7 @@ class Quiet(WSGIRequestHandler):
     disable_nagle_algorithm = True
 
     def handle_expect_100(self) -> bool:
-        """Tell a client that waits for it to send its body."""
+        """Answer a client that asks whether it may send its body."""
         self.send_response_only(100)
         self.end_headers()
         self.wfile.flush()

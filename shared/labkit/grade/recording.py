@@ -117,10 +117,13 @@ _KINDS = (
 
 
 def _signature(parameters: Any) -> inspect.Signature:
-    """Return the signature of which a process has said (name, kind, [default] or []) a parameter;
-    raise what Python raises if that is none."""
-    if any(len(name) > 80 for name, _, _ in parameters):  # reports name tensors so
-        raise ValueError("a name that no one reads")
+    """Return a signature of parameters given as (name, kind, [default] or []).
+
+    They come from a student's process, so they can be anything. Raises an Exception, of any kind,
+    if they make no signature.
+    """
+    if any(len(name) > 80 for name, _, _ in parameters):  # reports show the names
+        raise ValueError("a parameter's name is too long")
     return inspect.Signature(
         [
             inspect.Parameter(name, _KINDS[kind], default=(*default, inspect.Parameter.empty)[0])

@@ -623,7 +623,8 @@ def kernel_of(module, name, constants=()):
 def signature(func):
     """Return where a function is, as place() does, and (name, kind, [default] or []) of each
     parameter, as inspect.signature has them: kinds are its numbers. None for other callables."""
-    func = getattr(func, "__wrapped__", func)
+    while hasattr(func, "__wrapped__"):
+        func = func.__wrapped__
     code = getattr(func, "__code__", None)
     if code is None or not code.co_filename.startswith(State.folder):
         return None
@@ -640,7 +641,7 @@ def signature(func):
     found += [(rest.pop(0), 4)] if code.co_flags & 8 else []
     plain = (int, float, str, type(None))
     shown = {n: [v if isinstance(v, plain) else "..."] for n, v in given.items()}
-    if hasattr(func, "__self__"):  # a method has its first argument already
+    if hasattr(func, "__self__") and positional:  # a method has its first argument already
         del found[0]
     where = [code.co_filename[len(State.folder) :], code.co_firstlineno, code.co_name]
     return [where, [[n, kind, shown.get(n, [])] for n, kind in found]]
