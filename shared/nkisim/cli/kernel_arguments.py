@@ -246,12 +246,14 @@ def _import(path: str) -> ModuleType:
     if name in sys.modules:  # kernels.py may be numpy.py
         name = f"_profiled_{name}"
     spec = importlib.util.spec_from_file_location(name, os.path.abspath(path))
-    if spec is None or spec.loader is None:
+    if spec is None:
         raise CannotRun(f"{path} is not a Python script.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with open(path, "rb") as file:  # not Python's bytecode, which may be of the last second's
+            code = compile(file.read(), os.path.abspath(path), "exec", dont_inherit=True)
+        exec(code, module.__dict__)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise

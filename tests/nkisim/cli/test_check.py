@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import py_compile
 import subprocess
 import sys
 
@@ -13,6 +14,8 @@ from neuronxcc import nki
 from neuronxcc.nki import language as nl
 
 import nkisim
+from labkit.load import load_module
+from nkisim.cli import kernel_arguments
 
 SCRIPT = """
 import sys
@@ -171,6 +174,17 @@ def k(a):
     nisa.dma_copy(dst=out, src=x)
     return out
 """
+
+
+@pytest.mark.parametrize("load", [load_module, lambda path: kernel_arguments._import(str(path))])
+def test_an_edit_of_the_same_second_and_size_is_seen(tmp_path, monkeypatch, load):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = tmp_path / "edited_kernels.py"
+    for value in (128, 512):
+        file.write_text(f"TILE = {value}\n")
+        os.utime(file, (10**9, 10**9))
+        assert load(file).TILE == value
+        py_compile.compile(str(file))  # as an import of it would
 
 
 @pytest.mark.parametrize(
