@@ -126,6 +126,7 @@ def test_the_history_is_drawn_with_other_characters_in_an_8_bit_encoding():
 # -- what editors there write --------------------------------------------------------------------
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["crlf", "bom+crlf"])
 @pytest.mark.parametrize(
     "command",

@@ -116,6 +116,7 @@ def test_a_notebook_runs(path, executed):
             assert "predicted, not measured" in said(cell), cell.source
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["tour", "tour_nki"])
 def test_the_tour_of_vecadd_shows_a_tile_a_finding_and_a_page(executed, name):
     cells = executed(ROOT / "labs" / "vecadd" / f"{name}.ipynb")

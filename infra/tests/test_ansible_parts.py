@@ -69,6 +69,7 @@ def test_every_roles_example_is_a_play(tmp_path: Path) -> None:
         assert f"{role} : " in done.stdout, role
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("role", NAMES)
 def test_a_tag_runs_its_role_and_no_other(tmp_path: Path, role: str) -> None:
     done = ansible(tmp_path, str(INFRA / "playbooks/configure.yml"), "--tags", role, "--list-tasks")

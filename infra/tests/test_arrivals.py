@@ -9,6 +9,7 @@ from conftest import Lab
 from test_rates import minutes
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("code", "words"),
     [

@@ -124,7 +124,7 @@ def test_a_run_that_was_cut_and_a_zone_that_has_room_again(
 BOUND = 0.0
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_happens_no_student_has_two_machines(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, seed: int

@@ -170,6 +170,7 @@ class FirstDay(Days):
         return self.ended(["bash", "-c", command], command, self.home, environ, code)
 
 
+@pytest.mark.full
 def test_the_first_page_of_the_setup_brings_one_machine_up_and_down(
     cloud: LabCloud, tmp_path: Path
 ) -> None:

@@ -114,6 +114,7 @@ def closed(regions: list[str]) -> list[dict]:
     return [{"Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}, deny]}]
 
 
+@pytest.mark.full
 def test_an_organisation_that_denies_fifteen_regions(
     person: Person, cloud: LabCloud, folder: ClassFolder
 ) -> None:

@@ -22,6 +22,7 @@ def outcome(call: Callable[[], dict[str, Any]]) -> tuple[int, str]:
     return int(done.get("exit_code", 0)), str(done.get("warnings"))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("op", ["DescribeAutomationExecutions", "PutMetricAlarm", "DescribeAlarms"])
 def test_provision_that_fails_with_machines_up_shows_them_and_exits_with_one(
     lab: Lab, op: str

@@ -41,6 +41,7 @@ FAILING: dict[str, tuple[Callable[[LabCloud], object], int, list[str]]] = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("what", FAILING)
 def test_a_guard_that_fails_is_mailed_and_status_ends_with_one(lab: Lab, what: str) -> None:
     spoil, hours, alarms = FAILING[what]

@@ -57,11 +57,11 @@ def check_running(cloud: LabCloud, when: str) -> None:
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("batch", range(10))
+@pytest.mark.parametrize("batch", range(20))
 def test_a_hundred_faults_leave_nothing_behind(lab: Lab, batch: int) -> None:
     lab.write(["alice", "bob"], elastic_ip=True)
     fired = 0
-    for number, (kind, call) in list(enumerate(plans(100)))[batch * 10 : (batch + 1) * 10]:
+    for number, (kind, call) in list(enumerate(plans(100)))[batch * 5 : (batch + 1) * 5]:
         what = f"fault {number}: {kind} at call {call}"
         lab.post("reset", at=START, soft=True)
         lab.post("set", regions=["us-east-1", "us-east-2", "us-west-2"])
@@ -94,7 +94,7 @@ def test_a_hundred_faults_leave_nothing_behind(lab: Lab, batch: int) -> None:
         never = "nothing here says that it ever did" in done["summary"]  # nothing was made at all
         assert done["exit_code"] == 0 or never, what
         assert lab.leftovers() == [], what
-    assert fired >= 9, "the faults of this batch did happen"
+    assert fired >= 4, "the faults of this batch did happen"
 
 
 def classroom_or_error(classroom: Classroom, folder: ClassFolder) -> None:

@@ -64,6 +64,7 @@ def test_the_account_keeps_the_ledger_and_teardown_removes_it_last(
     assert lab("teardown", other.file)["exit_code"] == 0 and lab.leftovers() == []
 
 
+@pytest.mark.sample(1)
 def test_a_machine_that_lost_its_tag_is_an_error_and_keeps_its_guards(
     lab: Lab, computer: Callable[[ClassFolder], ClassFolder]
 ) -> None:
@@ -80,6 +81,7 @@ def test_a_machine_that_lost_its_tag_is_an_error_and_keeps_its_guards(
     assert lab("teardown")["exit_code"] == 0 and lab.leftovers() == []
 
 
+@pytest.mark.sample(1)
 def test_a_region_that_was_disabled_is_blind_and_keeps_the_guards(
     lab: Lab, computer: Callable[[ClassFolder], ClassFolder]
 ) -> None:
@@ -141,7 +143,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("command", ["provision", "extend"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_takes_away_from_a_class_asks_and_status_says_what_differs(

@@ -49,6 +49,7 @@ def test_a_machine_that_aws_takes_at_the_start_is_a_sentence(lab: Lab) -> None:
     assert result["exit_code"] == 1 and "only AWS can start it again" in result["lines"][0]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("tagged", [True, False])
 @pytest.mark.parametrize("how", ["removed from the roster", "teardown of one", "teardown of all"])
 def test_ending_a_spot_machine_does_not_bring_another(

@@ -145,6 +145,7 @@ def test_custodian_validates_the_policies(folder: ClassFolder) -> None:
     assert custodian(folder, "validate").returncode == 1
 
 
+@pytest.mark.sample(1)
 @needs("custodian")
 @pytest.mark.parametrize("zone", ["utc", "Asia/Kolkata"])
 def test_custodian_takes_the_time_zone(folder: ClassFolder, zone: str) -> None:

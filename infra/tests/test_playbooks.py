@@ -94,12 +94,8 @@ def files(folder: ClassFolder) -> dict[str, bytes]:
     return {str(p): p.read_bytes() for p in found}
 
 
-#: the first and the last of a class's playbooks
-OFTEN = ("provision", "teardown")
-
-
 @pytest.mark.parametrize(
-    "name", [n if n in OFTEN else pytest.param(n, marks=pytest.mark.full) for n in CASES]
+    "name", [n if n == "provision" else pytest.param(n, marks=pytest.mark.full) for n in CASES]
 )
 def test_check_changes_nothing_and_limit_touches_one_student(lab: Lab, name: str) -> None:
     """What happens on machines is tested on booted ones (test_hosts); here nothing answers there,

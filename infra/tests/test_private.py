@@ -88,6 +88,7 @@ def test_facts_that_are_not_ours_are_carried_nowhere() -> None:
             my.through_aws(f)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("reach", ["session-manager", "instance-connect"])
 def test_the_inventory_reaches_running_machines_by_id(lab: Lab, reach: str) -> None:
     nets = None if reach == "session-manager" else ["10.0.0.0/16"]

@@ -74,6 +74,7 @@ def test_a_thousand_over_two_accounts(tmp_path: Path, monkeypatch: pytest.Monkey
             as_counted(run_all(folder, cloud, classroom, 500), 500)
 
 
+@pytest.mark.full
 def test_sixty_over_three_regions(lab: Lab) -> None:
     as_counted(run_all(lab.folder, lab.cloud, lab, 60), 60)
 

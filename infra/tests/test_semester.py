@@ -115,6 +115,7 @@ def test_days_cost_what_was_planned_and_end(lab: Lab, first: dt.date, days: int)
     assert lab("teardown")["exit_code"] == 0 and lab.leftovers() == []
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("where", ["console", "start.yml"])
 @pytest.mark.parametrize("awake", [True, False])
 def test_an_alarm_that_fired_fires_again_wherever_the_machine_was_restarted(

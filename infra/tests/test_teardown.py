@@ -139,6 +139,7 @@ def test_some_regions_only_leave_the_guards_of_the_others_alone(lab: Lab) -> Non
     assert lab("teardown")["exit_code"] == 0 and lab.leftovers() == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("op", ["DescribeInstances", "DescribeAlarms", "TerminateInstances"])
 def test_credentials_that_expire_in_the_middle_are_one_sentence(lab: Lab, op: str) -> None:
     lab("provision")

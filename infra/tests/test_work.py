@@ -115,6 +115,7 @@ def throttled(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> Non
 BEFORE = [None, second_laptop, all_stopped, stopping, broken_class_file, throttled]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("before", BEFORE, ids=lambda f: f.__name__ if f else "as it is")
 def test_a_teardown_fetches_the_work_first_in_whatever_state_the_class_is(
     lab: Lab, disks: Disks, before: Any
@@ -140,6 +141,7 @@ DOORS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
 }
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("fault", ["refused", "cut", "garbled"])
 def test_no_door_ends_a_machine_whose_work_could_not_be_fetched(

@@ -55,6 +55,7 @@ def test_what_is_not_handed_in_is_not_there(lab: Path) -> None:
     assert code == 2 and "helper" in graded["cases"][0]["text"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("size, code", [(1, 1), (0, 0)])
 def test_an_answer_for_the_inputs_of_the_tester_fails(lab: Path, size: int, code: int) -> None:
     """A kernel knows an element of the tester's input; its twin stores nothing that it knows."""

@@ -238,6 +238,7 @@ def cells(driver, column):
     return driver.execute_script(script, column)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_ranks_and_sorts_by_bytes_in_a_browser(tmp_path, browser, key, width):
     path = tmp_path / "board.html"

@@ -50,6 +50,7 @@ def test_a_handout_says_how_many_points_there_are(name):
 # -- the facade over a pipe ------------------------------------------------------------------------
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("file", ["kernels", "kernels_nki"])
 @pytest.mark.parametrize("name", ["vecadd", "ffnn", "conv2d"])
 def test_a_kernel_over_the_pipe_is_the_kernel(name, file):
@@ -140,6 +141,7 @@ def what_a_kernel_reads(tmp_path, text, read):
         bench.stop()
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("read", READS)
 def test_a_register_does_not_carry_data_out(tmp_path, read):
     said = what_a_kernel_reads(tmp_path, READ, read)
@@ -202,6 +204,7 @@ def test_names_of_nki_0_7_are_graded(tmp_path):
     assert np.array_equal(reply["outputs"], make_inputs(case, 3)[0].T)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("read", READS)
 def test_a_scalar_does_not_carry_data_out(tmp_path, read):
     text = READ.replace("    register = nisa.register_alloc()\n", "").replace(
@@ -321,6 +324,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "gone, says",
     [

@@ -202,6 +202,7 @@ def loaded(path: Path):
     return module
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("what", HONEST)
 def test_an_honest_kernel_has_the_same_values_and_time_in_both(tmp_path: Path, what: str) -> None:
     file, text = HONEST[what]

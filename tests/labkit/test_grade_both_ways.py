@@ -62,7 +62,7 @@ def cases() -> Iterator[tuple[Lab, Case, str]]:
                     yield spoken, case, target
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     "lab, case, target", list(cases()), ids=lambda v: getattr(v, "label", getattr(v, "name", v))
 )

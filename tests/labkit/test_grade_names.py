@@ -134,6 +134,7 @@ def said(folder: Path, file: str, text: str) -> list[dict[str, Any]]:
 KERNEL_OF_NOTHING = "\n\n@nki.jit\ndef matrix_transpose(x):\n    return x\n"
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("file", HEAD)
 @pytest.mark.parametrize(
     "line, says",

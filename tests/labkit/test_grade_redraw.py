@@ -70,6 +70,7 @@ def outcome_of(folder: Path, text: str, name: str):
     return outcome
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("what", CARELESS)
 def test_what_is_careless_on_the_shapes_that_students_see_is_wrong_on_other_inputs(tmp_path, what):
     name, text = CARELESS[what]

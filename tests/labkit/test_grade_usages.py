@@ -233,6 +233,7 @@ def test_a_file_without_the_kernel_could_not_run(tmp_path: Path, text: str) -> N
     assert said[0] == said[1] == NOT_RUN
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "text",
     [
@@ -294,6 +295,7 @@ def matrix_transpose(matrix, rows):
 OBJECT = "\nclass Turned:\n    def __call__(self, x):\n        return turned(x)\n\n"
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("file", HEADS)
 @pytest.mark.parametrize("what", [*LAUNCHED, *DOES_NOT_FIT])
 def test_what_may_be_launched(tmp_path: Path, file: str, what: str) -> None:

@@ -603,6 +603,7 @@ def unlimited_lab(folder):
     return labs
 
 
+@pytest.mark.full
 def test_a_call_of_numpy_that_does_not_end_costs_its_case_alone(tmp_path):
     """The alarm of a case cannot interrupt it: then the process of the judge ends, and says why."""
     folder = hand_in(tmp_path / "subs", eve=redteam.body(ENDLESS + TILES + "return out")) / "eve"

@@ -49,6 +49,7 @@ def test_a_submission_in_the_other_dialect_is_judged(archive_nki, tmp_path):
     test_a_submission_is_judged_in_its_folder(archive_nki, tmp_path, NEW, 10, "kernels_nki.py")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("text, score", [(SOLVED, 10), (STUBBED, 0), (None, 0)])
 def test_a_submission_is_judged_in_its_folder(archive, tmp_path, text, score, name="kernels.py"):
     for folder in ("source", "submission", "results"):

@@ -405,7 +405,7 @@ def test_the_first_run_is_a_board_and_no_failure(made, tmp_path):
     assert begun.returncode == 1 and "failing" in begun.stdout, begun.stdout
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", [p.name for p in LABS])
 def test_each_step_says_which_section_and_passes_with_its_solution(made, name, tmp_path):
     staff = load_lab(ROOT / "labs" / name)

@@ -48,6 +48,7 @@ def test_a_whole_submission_is_packed_and_gradable(lab, capsys):
     assert found.files["kernels.py"] == (lab / "kernels.py").read_bytes()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("course, other", [("trn1", "trn2"), ("trn2", "trn1")])
 def test_the_course_says_where_a_submission_runs(lab, course, other, capsys, monkeypatch):
     monkeypatch.setenv("NKI_COURSE", course)

@@ -198,6 +198,7 @@ LADDERS = {
 }
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize(
     ("step", "target"), [(step, target) for step, row in LADDERS.items() for target in row[-1]]
 )

@@ -24,6 +24,7 @@ LADDER = ladder(LAB)
 SMALL = quick(LAB)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("target", ["trn2", "trn3"])
 def test_the_ladder_goes_down_towards_the_floor(target):
     """Each step is faster than the one before, and none undercuts what no kernel can."""
@@ -49,6 +50,7 @@ def torchs(case, inputs):
     return made.to(torch.float64).numpy().reshape(inputs[0].shape)
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("case", SMALL, ids=lambda c: c.name)
 def test_values_are_those_of_pytorch(case):
     """Both have the tolerance of the case, float32 and bfloat16 alike."""

@@ -33,6 +33,7 @@ def test_the_ladder_goes_down_towards_the_floor(target):
         assert last.floor_us < last.latency_us < 1.4 * last.floor_us, case.name
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("case", LAB.fleet("contest", "trn2"), ids=lambda c: c.name)
 def test_the_last_step_multiplies_by_no_zeros(case):
     """Its operations are those that the case says are needed; with a border there are more."""

@@ -42,6 +42,7 @@ def earned(file: str, target: str) -> float:
     return points
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("target, end", [("trn1", ""), ("trn2", ""), ("trn2", "_nki")])
 def test_each_step_of_the_ladder_earns_more(target, end):
     points = [earned(f"{file}{end}", target) for file in STEPS]

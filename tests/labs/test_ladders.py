@@ -29,7 +29,7 @@ def test_every_step_of_the_ladder_is_right(name, step):
     right(lab, ladder(lab)[step], [c for c in quick(lab) if c not in slow])
 
 
-@pytest.mark.sample(40)
+@pytest.mark.sample(20)
 @pytest.mark.parametrize(
     "name, reference, mistake",
     [(name, *row) for name in HIDDEN for row in declared(name)],
@@ -249,7 +249,7 @@ NATURAL = {
 }  # fmt: skip
 
 
-@pytest.mark.sample(45)
+@pytest.mark.sample(20)
 @pytest.mark.parametrize(
     "name, case, good, wrong, says",
     [(name, *row) for name, rows in NATURAL.items() for row in rows],

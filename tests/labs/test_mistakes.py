@@ -55,7 +55,7 @@ def verdict(lab: str, case, outputs: tuple) -> object:
     return judge(case, "trn2", {"outputs": outputs}, references.of(case), references)
 
 
-@pytest.mark.sample(15)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     "lab, reference, mistake",
     [pytest.param(*row, id=f"{row[0]}-{row[1]}-{row[2].says[:60]}") for row in DECLARED],
@@ -343,7 +343,7 @@ def judged(lab: str, case, source: str, folder: Path):
     )
 
 
-@pytest.mark.sample(14)
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(
     "lab, case, right, wrong, says, more",
     [
@@ -402,7 +402,7 @@ def test_where_two_agree_both_are_said():
     assert "mirrored" not in said
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("lab, key", [(lab, key) for lab, cases in CASES.items() for key in cases])
 def test_what_is_wrong_in_another_way_gets_no_name(lab, key):
     """Noise, a stranger's inputs, holes: outputs that no declared mistake gives."""

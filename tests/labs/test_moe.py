@@ -27,6 +27,7 @@ SMALL = quick(LAB)
 FAST = [case for case in LAB.cases if "contest" in case.fleets]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("target", ["trn2", "trn3"])
 def test_the_ladder_goes_down_towards_the_floor(target):
     """Each step is faster than the one before, and none undercuts what no kernel can.

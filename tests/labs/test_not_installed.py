@@ -27,6 +27,7 @@ runpy.run_path({program!r}, run_name="__main__")
 """
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     "program, argv",
     [

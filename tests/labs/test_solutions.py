@@ -60,6 +60,7 @@ def runs(request):
     ]
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("module", [*CONV["beta1"], *CONV["nki"]], ids=lambda m: m.__name__)
 @pytest.mark.parametrize(
     "shape, dtype", [((2, 128, 256, 3, 14, 20), "float32"), ((1, 256, 128, 1, 6, 8), "float16")]

@@ -10,6 +10,7 @@ WHO = "import neuronxcc.nki as nki; print(getattr(nki, '__simulator__', False))"
 # -- one simulator, under two names ------------------------------------------------------------
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     "line",
     [

@@ -114,6 +114,7 @@ def test_every_micro_kernel_is_right_in_simulation(target, monkeypatch, tmp_path
     assert "micro/matmul" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_the_generated_kernels_import_their_package_alone_as_the_chip_wants_them(rows):
     for dialect, name in generate.FILES.items():
         tree = ast.parse((rows / name).read_text(encoding="utf-8"))

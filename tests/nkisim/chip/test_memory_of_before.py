@@ -232,7 +232,7 @@ def _alike(kernel, arrays, target, monkeypatch):
     )
 
 
-@pytest.mark.sample(24)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name + "-" + "-".join(s.grids))
 def test_no_row_shows_what_lay_there_before(spec, monkeypatch):
     for mask in spec.masks:
@@ -261,6 +261,7 @@ def test_no_row_shows_what_lay_there_before(spec, monkeypatch):
                 )
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("row", NKI_ROWS, ids=lambda r: r.id)
 def test_no_row_of_the_newer_dialect_does(row, monkeypatch):
     for grid in row.grids.values():

@@ -85,6 +85,7 @@ def test_a_machine_with_a_fitting_sdk_is_fine(python, sdk):
     assert ask(python, NKI_BACKEND="sim")[1]["backend"] == "simulator"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "version, fits", [("2.24.5133.0", True), ("2.25.3371.0", False), ("2.27.5334.0", False)]
 )
@@ -106,6 +107,7 @@ def test_an_sdk_without_nki(python, sdk):
     assert ask(python, NKI_BACKEND="sim")[0] == 0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("inside", ["", "nki", "nki/language/__pycache__"])
 def test_a_leftover_folder_is_named(python, inside):
     (python.site / "neuronxcc" / inside).mkdir(parents=True)
@@ -141,6 +143,7 @@ def test_the_real_nki_is_no_problem(python, sdk):
     assert code == 0 and "served by the SDK" in said["import nki"]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "nki, compiler, wanted",
     [
@@ -247,6 +250,7 @@ def test_half_a_hook(python):
     assert code == 1 and "lacks nkisim.start" in hook(answer)["text"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("line", ["HOME = '/no/such/folder'", "HOME = None", ""])
 def test_a_hook_that_points_nowhere(python, line):
     python.nkisim("enable")

@@ -154,6 +154,7 @@ class Watched:
 posix = pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C of another process")
 
 
+@pytest.mark.sample(1)
 @posix
 @pytest.mark.parametrize("command", ["run", "check", "profile"])
 def test_watch_runs_again_when_a_file_beside_the_kernel_changes(folder, command):

@@ -193,6 +193,7 @@ def test_a_wrong_name_of_a_kernel_is_answered_with_kernels_alone(capsys, tmp_pat
         assert code == 2 and ("did you mean" in err) == guess, err
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["ast", "random", "inspect", "dataclasses"])
 def test_a_module_of_the_user_is_not_taken_for_pythons(tmp_path, name):
     tmp_path.joinpath(f"{name}.py").write_text("raise SystemExit('mine')\n", encoding="utf-8")

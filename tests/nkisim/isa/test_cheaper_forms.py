@@ -199,6 +199,7 @@ def reasons(name: str) -> frozenset[tuple[str, str]]:
 ENGINES = [name for name, row in ROWS.items() if row.cost is not None and DMA not in row.engines]
 
 
+@pytest.mark.sample(25)
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_cheaper_form_has_a_rule(name):
     cheaper = ROWS[name].cheaper

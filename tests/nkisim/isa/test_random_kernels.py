@@ -18,6 +18,7 @@ def every(request):
     return 20 if request.config.getoption("--full") else 1
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_kernels_are_as_the_oracle_says_and_their_mistakes_are_caught(part, every):
     counts = Counts()

@@ -120,6 +120,7 @@ def part(**given):
     }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dialect", ["nki", "beta1"])
 @settings(
     deadline=None,

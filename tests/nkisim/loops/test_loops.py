@@ -273,7 +273,7 @@ def test_what_python_can_see_is_not_left_out(counted, body):
 LABS = [load_lab(ROOT / "labs" / name) for name in ("vecadd", "ffnn", "conv2d")]
 
 
-@pytest.mark.sample(24)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("source, most", [("kernels", 1e6), ("kernels_nki", 5e5)])
 @pytest.mark.parametrize(
     "lab, case",

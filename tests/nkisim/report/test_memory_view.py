@@ -230,7 +230,7 @@ def test_spilled_tiles_have_their_copies_on_the_map(chromium, pages):
 AXE = importlib.util.find_spec("axe_core_python")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @browser
 @pytest.mark.skipif(AXE is None, reason="axe-core-python is not installed")
 @pytest.mark.parametrize("scheme, width", [("light", 1280), ("dark", 1280), ("light", 390)])

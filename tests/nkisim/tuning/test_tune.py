@@ -281,6 +281,7 @@ def test_what_was_not_run_says_so():
     assert "us predicted, not run" in nothing.table()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "how, reason",
     [
