@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 import random
 import signal
@@ -43,8 +44,10 @@ LONGEST = {f"test_{name}": place for place, name in enumerate(LONG)}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let all of it be at one time, whenever the tests are run."""
+    """Let all be at one time, and find the programs of this environment, without colors."""
     os.environ["CLASSROOM_NOW"] = START + "+00:00"
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    os.environ["ANSIBLE_NOCOLOR"] = "1"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -259,3 +262,28 @@ class Lab:
 def lab(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> Lab:
     """Return a class of two in the fake cloud."""
     return Lab(folder, cloud, classroom)
+
+
+@pytest.fixture()
+def made(lab: Lab) -> Iterator[Any]:
+    """Return a class of two, alice and bob, with links, whose machines are stopped."""
+    from link_class import Class
+
+    lab.write(["alice", "bob"], my="lambda")
+    made = Class(lab.folder, lab.cloud, lab)
+    lab("stop")
+    with made.server:
+        yield made
+
+
+def bounded(cloud: LabCloud, rules: dict[str, Any] | None = None, **more: Any) -> None:
+    """Give the caller a policy (that which is printed), as the account's owner does, who has made
+    the boundary."""
+    import boto3
+
+    from classroom.guards import policies
+
+    text = json.dumps(policies.boundary())
+    boto3.client("iam").create_policy(PolicyName=policies.BOUNDARY, PolicyDocument=text)
+    callers = {"AKIAFAKE": {"policies": [rules or policies.policy()]}}
+    cloud.post("set", callers=callers, **more)

@@ -36,10 +36,8 @@ def ansible(tmp: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environ = {
         **os.environ,
         "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
-        "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_LOCAL_TEMP": str(tmp / "ansible"),
         "ANSIBLE_ROLES_PATH": str(ROLES),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     return subprocess.run(
         ["ansible-playbook", *words],

@@ -26,7 +26,7 @@ from classroom.guards import policies
 from classroom.spec import tags
 from classroom.work import copies
 from classroom.work.archives import WorkNotSaved
-from conftest import INFRA, ClassFolder, Classroom, Lab
+from conftest import INFRA, ClassFolder, Classroom, Lab, bounded
 from labcloud.client import LabCloud
 
 PROGRAM = INFRA / "roles/work_copies/files/trainium-work-copy"
@@ -454,10 +454,7 @@ def test_a_link_in_the_folder_is_copied_as_a_link(machines: dict[str, Machine]) 
 
 
 def test_who_has_the_printed_policies_can_do_all_of_it(lab: Lab, tmp_path: Path) -> None:
-    boto3.client("iam").create_policy(
-        PolicyName=policies.BOUNDARY, PolicyDocument=json.dumps(policies.boundary())
-    )
-    lab.post("permit", key="AKIAFAKE", policies=[policies.policy()])
+    bounded(lab.cloud)
     lab.write(["alice"], work_copies="s3")
     assert lab("provision")["exit_code"] == 0
     alice = Machine(lab.cloud, tmp_path / "machines", "alice")

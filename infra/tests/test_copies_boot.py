@@ -14,7 +14,6 @@ import ipaddress
 import json
 import os
 import subprocess
-import sys
 import tarfile
 import threading
 import time
@@ -216,8 +215,6 @@ class Machine:
                 "ANSIBLE_ROLES_PATH": str(INFRA / "roles"),
                 "ANSIBLE_PRIVATE_KEY_FILE": str(self.setting.key),
                 "ANSIBLE_HOST_KEY_CHECKING": "False",
-                "ANSIBLE_NOCOLOR": "1",
-                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             },
             capture_output=True,
             text=True,

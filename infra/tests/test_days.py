@@ -61,10 +61,8 @@ class Days:
         else:
             environ |= {
                 **self.cloud.in_its_time,
-                "PYTHONDONTWRITEBYTECODE": "1",
                 "CLASSROOM_NOW": self.cloud.post("now")["now"],
                 "ANSIBLE_VAULT_PASSWORD_FILE": str(self.home / "password"),
-                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             }
         return self.ended([sys.executable, *words], command, folder, environ, code)
 
@@ -163,9 +161,8 @@ class FirstDay(Days):
             **self.cloud.in_its_time,
             "HOME": str(self.home),
             "COLUMNS": "200",
-            "PYTHONDONTWRITEBYTECODE": "1",
             "CLASSROOM_NOW": self.cloud.post("now")["now"],
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": os.environ["PATH"],
         }
         return self.ended(["bash", "-c", command], command, self.home, environ, code)
 

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -60,10 +59,8 @@ def test_every_command_of_the_documents_works(cloud: LabCloud, tmp_path: Path, w
         **os.environ,
         **cloud.in_its_time,
         "HOME": str(home),
-        "PYTHONDONTWRITEBYTECODE": "1",
         **({"ANSIBLE_VAULT_PASSWORD_FILE": str(home / "password")} if who == "staff" else {}),
         "ANSIBLE_LOCAL_TEMP": str(tmp_path / "ansible"),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     last = ""
     for document in DOCUMENTS:

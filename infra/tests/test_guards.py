@@ -12,8 +12,7 @@ import pytest
 
 from classroom.aws.problems import ClassroomError
 from classroom.guards import policies
-from conftest import Lab
-from labcloud.client import LabCloud
+from conftest import Lab, bounded
 
 ACCOUNT = "123456789012"
 TAGS = ["trainium-labs:class", "trainium-labs:budget"]
@@ -273,13 +272,6 @@ def test_students_of_a_shared_machine_get_the_mail_that_their_page_promises(lab:
 
 
 # ---- who may ----
-
-
-def bounded(cloud: LabCloud, rules: dict[str, Any], **more: Any) -> None:
-    """Give the caller a policy, in an account whose owner has made the boundary."""
-    text = json.dumps(policies.boundary())
-    boto3.client("iam").create_policy(PolicyName=policies.BOUNDARY, PolicyDocument=text)
-    cloud.post("set", callers={"AKIAFAKE": {"policies": [rules]}}, **more)
 
 
 def test_a_policy_for_names_of_ours_is_not_refused_beforehand(lab: Lab) -> None:

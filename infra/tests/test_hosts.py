@@ -8,7 +8,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,10 +37,7 @@ def play(name: str, folder: ClassFolder, cloud: LabCloud, key: Path, *more: str)
         **cloud.environ,
         "CLASSROOM_NOW": cloud.post("now")["now"],
         "ANSIBLE_PRIVATE_KEY_FILE": str(key),
-        "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_SSH_ARGS": ("-o ControlMaster=auto -o ControlPersist=15s -o LogLevel=ERROR"),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     done = subprocess.run(
         ["ansible-playbook", f"infra/playbooks/{name}.yml", "-e", f"class={folder.file}", *more],
@@ -277,8 +273,6 @@ def run_examples(
         "ANSIBLE_PRIVATE_KEY_FILE": str(setting.key),
         "ANSIBLE_LOCAL_TEMP": str(place / "ansible"),
         "ANSIBLE_PIPELINING": "1",
-        "ANSIBLE_NOCOLOR": "1",
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     done = subprocess.run(
         ["ansible-playbook", "-i", "hosts.ini", "-e", "@known.json", "all.yml"],

@@ -6,9 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -28,8 +26,6 @@ class Playbook:
             **os.environ,
             **cloud.environ,
             "CLASSROOM_NOW": cloud.post("now")["now"],
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         }
         options = ["-e", f"class={folder.file}", "-e", "yes=true"]
         self.process = subprocess.Popen(
@@ -115,7 +111,6 @@ def command(cloud: LabCloud, *words: str) -> subprocess.Popen:
     """Start a command of the library as its user would."""
     environ = {**os.environ, **cloud.environ, "CLASSROOM_NOW": cloud.post("now")["now"]}
     environ["PYTHONPATH"] = str(INFRA)
-    environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return subprocess.Popen(
         words,
         cwd=INFRA.parent,

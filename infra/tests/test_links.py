@@ -12,7 +12,6 @@ import hashlib
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,17 +26,7 @@ from classroom.students import links
 from classroom.students.selfservice import function
 from conftest import ClassFolder, Lab
 from labcloud.client import LabCloud
-from link_class import REGION, Class, Classroom, act, ask, changed
-
-
-@pytest.fixture()
-def made(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> Iterator[Class]:
-    """Return a class of two, alice and bob, whose machines are stopped."""
-    folder.write(["alice", "bob"], my="lambda")
-    made = Class(folder, cloud, classroom)
-    classroom("stop", folder.file)
-    with made.server:
-        yield made
+from link_class import REGION, Class, act, ask, changed
 
 
 def test_nothing_opens_unless_the_staff_ask(lab: Lab) -> None:

@@ -14,29 +14,17 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import boto3
 import pytest
 
-from classroom.guards import policies
 from classroom.spec import tags
 from classroom.students.selfservice import aws
-from conftest import CLASSES, ClassFolder, Lab
+from conftest import CLASSES, Lab, bounded
 from labcloud.client import LabCloud
-from link_class import REGION, Class, Classroom, act, ask
-
-
-@pytest.fixture()
-def made(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> Iterator[Class]:
-    """Return a class of two, alice and bob, whose machines are stopped."""
-    folder.write(["alice", "bob"], my="lambda")
-    made = Class(folder, cloud, classroom)
-    classroom("stop", folder.file)
-    with made.server:
-        yield made
+from link_class import REGION, Class, act, ask
 
 
 def spend(cloud: LabCloud, hours: float) -> None:
@@ -282,10 +270,7 @@ def test_names_of_tags_are_the_same_on_both_sides() -> None:
 
 
 def test_who_has_the_printed_policy_can_make_and_remove_it_all(lab: Lab) -> None:
-    boto3.client("iam").create_policy(
-        PolicyName=policies.BOUNDARY, PolicyDocument=json.dumps(policies.boundary())
-    )
-    lab.post("set", callers={"AKIAFAKE": {"policies": [policies.policy()]}})
+    bounded(lab.cloud)
     lab.write(["alice"], my="lambda", mail_from="labs@example.edu")
     made = Class(lab.folder, lab.cloud, lab)
     with made.server:

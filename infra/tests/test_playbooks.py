@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,8 @@ def play(folder: ClassFolder, cloud: LabCloud, name: str, *more: str) -> tuple[i
         **os.environ,
         **cloud.in_its_time,
         "CLASSROOM_NOW": cloud.post("now")["now"],
-        "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_TIMEOUT": "2",
         "CLASSROOM_SSH": "false",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     done = subprocess.run(
         ["ansible-playbook", f"infra/playbooks/{name}.yml", "-e", f"class={folder.file}", *more],
@@ -241,8 +237,6 @@ def test_a_second_look_with_amazon_aws_finds_what_the_library_would_miss(
         env={
             **os.environ,
             **lab.cloud.environ,
-            "ANSIBLE_NOCOLOR": "1",
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         },
         cwd=tmp_path,
         capture_output=True,

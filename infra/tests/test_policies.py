@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from classroom.aws.problems import ClassroomError
 from classroom.guards import policies
-from conftest import Lab
+from conftest import Lab, bounded
 from labcloud.client import LabCloud
 
 ACCOUNT = "123456789012"
@@ -35,21 +35,13 @@ def trust(service: str) -> str:
     return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
 
 
-def owner_makes(cloud: LabCloud) -> None:
-    """Do what the account's owner does: make the boundary, attach the policy to a person."""
-    boto3.client("iam").create_policy(
-        PolicyName=policies.BOUNDARY, PolicyDocument=json.dumps(policies.boundary())
-    )
-    cloud.post("set", callers={"AKIAFAKE": {"policies": [policies.policy()]}})
-
-
 @pytest.fixture()
 def staff(cloud: LabCloud) -> LabCloud:
     """Return a cloud whose caller has the printed policy only."""
     role = {"RoleName": "trainium-labs.old.guard", "AssumeRolePolicyDocument": trust("x")}
     for name in ("admin", "trainium-labs.old.guard"):  # made by others, without the boundary
         boto3.client("iam").create_role(**{**role, "RoleName": name})
-    owner_makes(cloud)
+    bounded(cloud)
     return cloud
 
 
@@ -174,7 +166,7 @@ def test_roles_from_before_the_boundary_are_put_under_it(lab: Lab) -> None:
     iam = boto3.client("iam")
     guard = iam.get_role(RoleName="trainium-labs.lab.guard")["Role"]
     assert "PermissionsBoundary" not in guard, "an administrator needs none"
-    owner_makes(lab.cloud)
+    bounded(lab.cloud)
     assert lab("provision")["exit_code"] == 0
     for role in ("guard", "machine"):
         made = iam.get_role(RoleName=f"trainium-labs.lab.{role}")["Role"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +10,7 @@ import pytest
 
 from classroom.aws.problems import ClassroomError
 from classroom.cli import options
-from classroom.guards import policies
-from conftest import Lab
+from conftest import Lab, bounded
 from labcloud.client import LabCloud
 
 # Asks AWS's policy simulator; commands need no permission for it.
@@ -50,13 +48,6 @@ ELSEWHERE = {"init", "roster", "teardown"}  # no class yet, or no class any more
 AGES = {"just made": 6, "booted": 180, "an hour": 3600, "the next day": DAY}
 
 
-def bounded(cloud: LabCloud, rules: dict[str, Any]) -> None:
-    """Give the caller a policy, in an account whose owner has made the boundary."""
-    text = json.dumps(policies.boundary())
-    boto3.client("iam").create_policy(PolicyName=policies.BOUNDARY, PolicyDocument=text)
-    cloud.post("set", callers={"AKIAFAKE": {"policies": [rules]}})
-
-
 def denied(cloud: LabCloud, since: int = 0) -> list[str]:
     """Return what was refused to the caller."""
     return [
@@ -81,7 +72,7 @@ def test_every_command_has_a_row() -> None:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("age", AGES)
 def test_the_printed_policy_is_enough_for_every_command(lab: Lab, age: str) -> None:
-    bounded(lab.cloud, policies.policy())
+    bounded(lab.cloud)
     lab.post("set", regions=["us-east-1", "us-east-2", "us-west-2"])
     lab.write(["alice", "bob"], **PARTS)
     assert lab("provision")["exit_code"] == 0
@@ -99,7 +90,7 @@ def test_the_printed_policy_is_enough_for_every_command(lab: Lab, age: str) -> N
 
 
 def test_the_printed_policy_is_enough_for_the_drill(lab: Lab) -> None:
-    bounded(lab.cloud, policies.policy())
+    bounded(lab.cloud)
     lab.post("set", regions=["us-east-1", "us-east-2", "us-west-2"])
     done = lab("doctor", drill=True)
     assert denied(lab.cloud) == [] and done["exit_code"] == 0, done
@@ -107,7 +98,7 @@ def test_the_printed_policy_is_enough_for_the_drill(lab: Lab) -> None:
 
 
 def test_host_keys_are_read_from_the_console_with_the_printed_policy(lab: Lab) -> None:
-    bounded(lab.cloud, policies.policy())
+    bounded(lab.cloud)
     lab("provision")
     lab.post("advance", seconds=180)
     done = lab("pages")
@@ -127,7 +118,7 @@ def test_a_console_that_may_not_be_read_is_told(lab: Lab) -> None:
 def test_the_console_of_another_machine_stays_closed(lab: Lab) -> None:
     lab("provision")
     ours = next(r["id"] for r in lab.machines())
-    bounded(lab.cloud, policies.policy())
+    bounded(lab.cloud)
     ec2 = boto3.client("ec2", "us-east-2")
     ec2.get_console_output(InstanceId=ours)
     with pytest.raises(ec2.exceptions.ClientError, match="UnauthorizedOperation"):
@@ -137,7 +128,7 @@ def test_the_console_of_another_machine_stays_closed(lab: Lab) -> None:
 def test_the_printed_policy_starts_machines_of_a_class_only(lab: Lab) -> None:
     ec2 = boto3.client("ec2", "us-east-2")
     (image, *_) = ec2.describe_images(Owners=["898082745236"], IncludeDeprecated=True)["Images"]
-    bounded(lab.cloud, policies.policy())
+    bounded(lab.cloud)
     asked = {"ImageId": image["ImageId"], "MinCount": 1, "MaxCount": 1, "DryRun": True}
     for kind, code in (
         ("trn1.2xlarge", "DryRunOperation"),

@@ -99,7 +99,6 @@ def test_the_inventory_reaches_running_machines_by_id(lab: Lab, reach: str) -> N
         **os.environ,
         **lab.cloud.environ,
         "CLASSROOM_NOW": lab.post("now")["now"],
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     done = subprocess.run(
         ["ansible-inventory", "--list", "-e", f"class={lab.folder.file}"],

@@ -30,10 +30,7 @@ def environ(tmp: Path, **more: str) -> dict[str, str]:
     """Return the environment of an Ansible command in a test."""
     return {
         **os.environ,
-        "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_LOCAL_TEMP": str(tmp / "ansible"),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         **more,
     }
 

@@ -169,10 +169,7 @@ def play(folder: ClassFolder, name: str, *more: str) -> str:
         cwd=INFRA.parent,
         env={
             **os.environ,
-            "ANSIBLE_NOCOLOR": "1",
             "CLASSROOM_SSH": "false",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         },
         capture_output=True,
         text=True,

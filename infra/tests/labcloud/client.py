@@ -23,7 +23,7 @@ class LabCloud:
     """Hold one running fake cloud; use as a context manager."""
 
     def __init__(self, at: str | None = None, account: str = "", ticks: bool = True) -> None:
-        environ = {**os.environ, "PYTHONPATH": str(TESTS), "PYTHONDONTWRITEBYTECODE": "1"}
+        environ = {**os.environ, "PYTHONPATH": str(TESTS)}
         if account:
             environ["LABCLOUD_ACCOUNT"] = account
         if not ticks:  # time passes by `advance` and `until` alone
