@@ -6,6 +6,7 @@ learn what is hidden, or to harm the grader. None of them may gain a point.
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 import struct
@@ -391,6 +392,7 @@ def zipped(files: dict[str, bytes], mode: int = 0o644) -> bytes:
     return out.getvalue()
 
 
+@functools.cache  # a bomb takes a second to make
 def archives() -> dict[str, tuple[str, str, bytes]]:
     """Return name -> (what is tried, suffix, bytes)."""
     solved = (ROOT / "labs" / "vecadd" / "reference.py").read_bytes()

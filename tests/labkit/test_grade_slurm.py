@@ -6,6 +6,7 @@ import os
 import subprocess
 import threading
 import time
+from importlib.util import find_spec
 
 import pytest
 
@@ -14,8 +15,10 @@ from grading import ROOT, files, hand_in, needs_sandbox, run, same_secret, small
 from labkit import SpecError
 from mutants import submissions
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="grading is not for Windows")
-pytest.importorskip("dask_jobqueue")
+pytestmark = [
+    pytest.mark.skipif(os.name != "posix", reason="grading is not for Windows"),
+    pytest.mark.skipif(find_spec("dask_jobqueue") is None, reason="no dask_jobqueue"),
+]
 
 
 @pytest.fixture

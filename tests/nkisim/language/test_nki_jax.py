@@ -8,7 +8,10 @@ import nki.language as nl
 import numpy as np
 import pytest
 
-jax = pytest.importorskip("jax")
+
+@pytest.fixture(scope="module")
+def jax():
+    return pytest.importorskip("jax")
 
 
 @nki.jit
@@ -21,14 +24,14 @@ def double(x):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_jax_arrays_in_and_out(dtype):
+def test_jax_arrays_in_and_out(jax, dtype):
     x = jax.numpy.arange(128 * 8, dtype=dtype).reshape(128, 8)
     for y in (double(x), nki.simulate(double)(x)):
         assert isinstance(y, jax.Array) and y.dtype == x.dtype
         assert np.array_equal(np.asarray(y), np.asarray(2 * x))
 
 
-def test_dtypes_of_jax_are_taken():
+def test_dtypes_of_jax_are_taken(jax):
     def kernel(x, dtype):
         out = nl.ndarray(x.shape, dtype=dtype, buffer=nl.shared_hbm)
         nisa.dma_copy(dst=out, src=x)
@@ -38,7 +41,7 @@ def test_dtypes_of_jax_are_taken():
     assert str(y.dtype) == "bfloat16"
 
 
-def test_a_kernel_is_a_part_of_a_jitted_program():
+def test_a_kernel_is_a_part_of_a_jitted_program(jax):
     @jax.jit
     def program(x):
         return double(jax.numpy.exp(x)) + 1
