@@ -67,10 +67,8 @@ def test_ci_runs_the_commands_of_the_readme_and_every_session_of_tests():
     run = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     sessions = {*re.findall(r"\bsession (\w+)(?: \"|;| >|$)", run, re.MULTILINE)}
     installed = re.findall(r"nox --install-only -s (.*)$", run, re.MULTILINE)
-    assert {
-        *" ".join(installed).split(),
-        "pythons",
-    } == sessions  # that one makes environments of its own
+    # `pythons` makes environments of its own
+    assert {*" ".join(installed).split(), "pythons"} == sessions
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     commands = re.findall(r"python3 -m nox -s (\w+)$", readme, re.MULTILINE)
     assert commands == ["simulate", "tests"] and set(commands) <= sessions

@@ -277,8 +277,8 @@ def made(lab: Lab) -> Iterator[Any]:
 
 
 def bounded(cloud: LabCloud, rules: dict[str, Any] | None = None, **more: Any) -> None:
-    """Give the caller a policy (that which is printed), as the account's owner does, who has made
-    the boundary."""
+    """Give the caller a policy, by default the printed one, in an account whose owner has made the
+    boundary."""
     import boto3
 
     from classroom.guards import policies
