@@ -235,17 +235,8 @@ def _plain(function: Any) -> Any:
 
 
 def tester(kernel: Any, args: Any, kwargs: Any, target: str) -> dict[str, Any]:
-    """Return what a launch gives: outputs, time, rules of its findings; or its error.
-
-    The grader reads the source by itself (rules.py): what is found there is left out, and so is
-    the note that a number was put back, which its process does.
-    """
-    said = _said(lambda: nkisim.profile(kernel, *args, target=target, **kwargs))
-    in_source = Counter(f.id for f in level.of_kernel(kernel.func, kernel.dialect.name))
-    if "findings" in said:
-        left = Counter(said["findings"]) - in_source
-        said["findings"] = sorted(id for id in left.elements() if id != "NKI-L07")
-    return said
+    """Return what a launch gives: outputs, time, rules of its findings; or its error."""
+    return _said(kernel, lambda: nkisim.profile(kernel, *args, target=target, **kwargs))
 
 
 def grader(kernel: launching.Kernel, args: Any, kwargs: Any, target: str) -> dict[str, Any]:
@@ -260,12 +251,14 @@ def grader(kernel: launching.Kernel, args: Any, kwargs: Any, target: str) -> dic
         return nkisim.profile(launched, *args, target=target, **kwargs)
 
     try:
-        return _said(run)
+        return _said(kernel, run)
     finally:
         bench.stop()
 
 
-def _said(run: Any) -> dict[str, Any]:
+def _said(kernel: launching.Kernel, run: Any) -> dict[str, Any]:
+    """Return what a run gives. The grader reads the source by itself (rules.py): what is found
+    there is left out, and so is the note that a number was put back, which its process does."""
     try:
         made = run()
     except Refused as error:
@@ -276,10 +269,12 @@ def _said(run: Any) -> dict[str, Any]:
         rule = getattr(error, "nki_error", error)
         return {"error": getattr(rule, "id", "") or type(error).__name__, "text": str(error)}
     outputs = made.outputs if isinstance(made.outputs, (tuple, list)) else (made.outputs,)
+    in_source = Counter(f.id for f in level.of_kernel(kernel.func, kernel.dialect.name))
+    of_run = Counter(f.id for f in made.findings if f.id != "NKI-L07") - in_source
     return {
         "us": float(made.latency_us),
         "outputs": [np.asarray(array) for array in outputs],
-        "findings": sorted(f.id for f in made.findings),
+        "findings": sorted(of_run.elements()),
         "instructions": dict(made.instructions),
     }
 

@@ -305,6 +305,14 @@ def test_what_may_be_launched(tmp_path: Path, file: str, what: str) -> None:
     assert said[0] == said[1] == (PASSED if what in LAUNCHED else FAILED)
 
 
+def test_what_the_compiler_refuses_is_said_once(tmp_path: Path) -> None:
+    path = tmp_path / "kernels_nki.py"
+    refused = "    if not matrix.shape:\n        tile = nl.load(matrix)\n        tile + 1.0\n"
+    kernel = f"@nki.jit\ndef matrix_transpose(matrix):\n{refused}    return turned(matrix)\n"
+    path.write_text(f"{HEADS['kernels_nki']}\n{kernel}")
+    assert both(path) == [FAILED, FAILED]
+
+
 @pytest.mark.parametrize("file", HEADS)
 @pytest.mark.parametrize("made", ["Turned()", "nki.jit(Turned())"])
 def test_an_object_is_no_kernel(tmp_path: Path, file: str, made: str) -> None:
@@ -318,6 +326,7 @@ def both(path: Path) -> list[str]:
     """Return the status that the tester gives a file's transpose, and the judge's."""
     bench, case = bench_of(path.parent, path.stem)
     lab = bench.graded.lab
+    bench.read_source([(case, "trn2")])
     reply = bench.run(case, "trn2")
     bench.stop()
     references = References(load_module(lab.folder / "reference.py"), 3)
@@ -325,4 +334,6 @@ def both(path: Path) -> list[str]:
     tester = next(iter(evaluate(lab, [(case, "trn2")], seed=3, kernels=path)))
     judged = judge(case, "trn2", reply, expected, references)
     assert tester.text == judged.text
+    one, other = ([f["id"] for f in side.findings] for side in (tester, judged))
+    assert sorted(one) == sorted(other)
     return [tester.status, judged.status]

@@ -29,7 +29,7 @@ from ..inputs import make_inputs
 from ..load import load_module
 from ..run import child
 from ..run.backends import check_cores, copies, in_another_order, one_core
-from ..run.refused import as_dict
+from ..run.refused import as_dict, with_found
 from ..spec import Case, MustRaise, Passes
 from .facade import Facade
 from .plan import Graded, load_plan
@@ -265,7 +265,9 @@ class Bench:
                 "model_error": str(run.model_error),
                 "model_error_pct": run.trust.pct,
             },
-            "findings": self.refused.get(case.kernel, []) + [as_dict(f) for f in run.findings],
+            "findings": with_found(
+                self.refused.get(case.kernel, []), [as_dict(f) for f in run.findings]
+            ),
         }
 
     def _words(self, error: StudentError) -> str:

@@ -27,7 +27,7 @@ from ..inputs import make_inputs
 from ..load import load_module
 from ..spec import Case, Passes, SpecError, Tensor
 from .backends import BackendError, prepare_process, run_kernel
-from .refused import as_told, in_source
+from .refused import as_told, in_source, with_found
 
 #: what kernels print, in the folder of their process
 LOG = "log.txt"
@@ -140,13 +140,11 @@ def _run(module: ModuleType, job: dict[str, Any], workdir: Path) -> dict[str, An
             os.environ["NKISIM_CHECKS"] = level
         for name, value in before.items():
             setattr(module, name, value)
-    reported = {(f["id"], f["where"]) for f in found}
-    found += [f for f in ran.findings if (f["id"], f["where"]) not in reported]
     several = isinstance(ran.outputs, (tuple, list))
     reply = {
         "several": several,
         "stats": ran.stats,
-        "findings": as_told(found),
+        "findings": as_told(with_found(found, ran.findings)),
         "latency": ran.latency,
         "latency_kind": ran.latency_kind,
     }

@@ -76,6 +76,14 @@ def deeply(read: Callable[[], None]) -> None:
         threading.stack_size(size)
 
 
+def with_found(
+    refused: list[dict[str, Any]], findings: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return what is refused in a kernel's source, then what a run of it found besides."""
+    told = {(f["id"], f["where"]) for f in refused}
+    return [*refused, *(f for f in findings if (f["id"], f["where"]) not in told)]
+
+
 def as_told(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return findings as a tester tells them: where it has been asked to fail nothing for its
     language, what the compiler refuses is a warning that the grader fails it."""
