@@ -336,6 +336,7 @@ class Server:
                 **os.environ,
                 "PYTHONPATH": str(ROOT / "shared"),
                 "LABKIT_LABS": str(folder / "labs"),
+                "TMPDIR": str(folder),  # what is killed leaves files
             },
             stdout=subprocess.PIPE,
             text=True,

@@ -75,7 +75,7 @@ def test_no_kernel_outlives_its_tester(lab, end):
         [sys.executable, "-c", TESTER],
         cwd=lab,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": SHARED},
+        env={**os.environ, "PYTHONPATH": SHARED, "TMPDIR": str(lab)},  # what is killed leaves files
     )
     if end != "SIGKILL":
         signal.signal(getattr(signal, end), heard)
