@@ -40,6 +40,7 @@ def queue(tmp_path, monkeypatch):
         for name in ("SLURM_CONF", "PATH"):
             monkeypatch.setenv(name, env[name])
         import dask
+        import dask_jobqueue  # noqa: F401  its defaults, which the end of `set` would remove
 
         # a setting of the site: this node is reached by the loopback interface
         with dask.config.set({"jobqueue.slurm.interface": "lo"}):

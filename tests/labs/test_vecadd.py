@@ -94,7 +94,7 @@ def test_these_end_in_a_sentence(tester, code, flags, says):
             1,
             ("add_naive(a_vec, b_vec", "add_naive(a_vec, b_vec, c_vec"),
             "limit: vector_add_naive(a_vec, b_vec, c_vec) you gave: vector_add_naive(float32[128], "
-            "float32[128]) try:",
+            "float32[128]) where: ",
         ),
         (
             1,
