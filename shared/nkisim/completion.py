@@ -91,7 +91,7 @@ def _option(action: argparse.Action) -> str:
 
 def _bash(program: Program) -> str:
     name_of = program.name
-    known: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     cases = []
     for name, actions in program.flags().items():
         words = " ".join(_option(action) for action in actions)
@@ -101,8 +101,8 @@ def _bash(program: Program) -> str:
         )
         for action in actions:
             if program.words_of(action):
-                known.setdefault(_option(action), program.words_of(action))
-    valued = [f"    {option}) words='{' '.join(words)}' ;;" for option, words in known.items()]
+                values.setdefault(_option(action), program.words_of(action))
+    valued = [f"    {option}) words='{' '.join(words)}' ;;" for option, words in values.items()]
     return f"""_{name_of}() {{
   local cur="${{COMP_WORDS[COMP_CWORD]}}" prev="${{COMP_WORDS[COMP_CWORD-1]}}" flags='' words=''
   if [ "$COMP_CWORD" -eq 1 ]; then
@@ -145,8 +145,8 @@ def _fish(program: Program) -> str:
         for action in actions:
             option = _option(action)
             kind = f"-l {option[2:]}" if option.startswith("--") else f"-o {option[1:]}"
-            known = program.words_of(action)
-            words = f" -x -a {_quoted(' '.join(known))}" if known else ""
+            values = program.words_of(action)
+            words = f" -x -a {_quoted(' '.join(values))}" if values else ""
             lines.append(
                 f"{first} -n '__fish_seen_subcommand_from {name}' {kind}{words}"
                 f" -d {_quoted(_short(action.help or ''))}"

@@ -129,8 +129,8 @@ def main() -> int:
                 ),
             )
         Console(width=None if sys.stdout.isatty() else 150).print(table)
-        known = [r for r in found.rows if values(r.values) in measured]
-        first = measured[values(known[0].values)] / fastest - 1
+        timed = [r for r in found.rows if values(r.values) in measured]
+        first = measured[values(timed[0].values)] / fastest - 1
         frugal = found.moves_least(found.fastest)
         assert frugal is not None
         least = measured[values(frugal.values)] / fastest - 1

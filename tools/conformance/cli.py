@@ -107,16 +107,16 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _chosen(names: Sequence[str]) -> list[Suite]:
-    known = {suite.name: suite for suite in SUITES}
+    suites = {suite.name: suite for suite in SUITES}
     for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.3)
+        if name not in suites:
+            near = difflib.get_close_matches(name, suites, n=1, cutoff=0.3)
             raise CannotRun(
                 f"there is no suite {name!r}; "
                 + (f"did you mean {near[0]!r}? " if near else "")
-                + f"There are: {', '.join(known)}"
+                + f"There are: {', '.join(suites)}"
             )
-    return [known[name] for name in names] or list(SUITES)
+    return [suites[name] for name in names] or list(SUITES)
 
 
 def _sampled(suite: Suite, sample: int) -> Suite:

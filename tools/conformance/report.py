@@ -33,10 +33,10 @@ def suites(now: counting.Counts, before: counting.Counts) -> Table:
     for suite, some in now.items():
         count = counting.total(some)
         old = counting.total(before.get(suite, {}), some)
-        known = bool(set(before.get(suite, {})) & set(some))
-        cells = [_beside(count[o], old[o], known) for o in OUTCOMES]
+        compared = bool(set(before.get(suite, {})) & set(some))
+        cells = [_beside(count[o], old[o], compared) for o in OUTCOMES]
         names = sorted({**counting.findings(count), **counting.findings(old)})
-        found = ", ".join(f"{n} {_beside(count[n], old[n], known)}" for n in names)
+        found = ", ".join(f"{n} {_beside(count[n], old[n], compared)}" for n in names)
         table.add_row(suite, str(len(some)), *cells, found or "none")
     return table
 

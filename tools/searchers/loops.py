@@ -65,8 +65,8 @@ def said(seen: Seen) -> str:
 
 def us(seen: Seen) -> float:
     """Return the predicted time of a kernel that is right, else infinity: what is sorted by."""
-    known = seen["right"] and not seen["time"]["defer"]
-    return float(seen["time"]["latency_us"]) if known else float("inf")
+    counts = seen["right"] and not seen["time"]["defer"]
+    return float(seen["time"]["latency_us"]) if counts else float("inf")
 
 
 def look(env: KernelEnv, source: str) -> Seen:

@@ -44,12 +44,12 @@ def before_a_class(
 def assistant(r: Run, options: Result) -> Result:
     """Print the policy of a teaching assistant of some sections ("all": of the whole class)."""
     words = [w.strip().lower() for w in str(options["assistant"]).split(",") if w.strip()]
-    known = sorted({s.section for s in r.spec.students if s.section})
-    wrong = [w for w in words if w != "all" and w not in known]
+    sections = sorted({s.section for s in r.spec.students if s.section})
+    wrong = [w for w in words if w != "all" and w not in sections]
     if wrong:
         raise ClassroomError(
             f"There is no section {', '.join(wrong)}.",
-            f"The roster has: {', '.join(known) or 'none'}.",
+            f"The roster has: {', '.join(sections) or 'none'}.",
         )
     document = policies.assistant(r.spec.name, [] if "all" in words else words)
     return {"lines": [json.dumps(document, indent=1)], "policy": document}

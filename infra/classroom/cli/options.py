@@ -150,10 +150,10 @@ OPTIONS: dict[str, Option] = {o.name: o for c in COMMANDS.values() for o in c.op
 
 def refused(command: str, given: Mapping[str, Any]) -> list[str]:
     """Return the options that were given (and not left empty) to a command that has none such."""
-    known = COMMANDS[command]
-    if known.preview:
+    entry = COMMANDS[command]
+    if entry.preview:
         return []
-    taken = {o.name for o in known.options}
+    taken = {o.name for o in entry.options}
     return sorted(name for name, value in given.items() if value and name not in taken)
 
 
@@ -179,7 +179,7 @@ def documentation() -> dict[str, Any]:
         },
     }
     for name, option in OPTIONS.items():
-        takers = ", ".join(f"C({c})" for c, known in COMMANDS.items() if option in known.options)
+        takers = ", ".join(f"C({c})" for c, entry in COMMANDS.items() if option in entry.options)
         out[name] = {
             "description": f"For {takers}: {option.help}.",
             "type": "str" if option.text else "bool",
@@ -191,12 +191,12 @@ def documentation() -> dict[str, Any]:
 def table() -> str:
     """Return the commands as a table for the README."""
     rows = ["| command | what | options | playbook |", "| --- | --- | --- | --- |"]
-    for name, known in COMMANDS.items():
-        options = " ".join(f"`{o.flag}{' ' + o.text if o.text else ''}`" for o in known.options)
-        options += " `--yes`" if known.asks else ""
-        playbook = f"`{known.playbook}.yml`" if known.playbook else ""
+    for name, entry in COMMANDS.items():
+        options = " ".join(f"`{o.flag}{' ' + o.text if o.text else ''}`" for o in entry.options)
+        options += " `--yes`" if entry.asks else ""
+        playbook = f"`{entry.playbook}.yml`" if entry.playbook else ""
         spelled = name.replace("_", "-")
-        rows.append(f"| `{spelled}` | {known.help} | {options.strip()} | {playbook} |")
+        rows.append(f"| `{spelled}` | {entry.help} | {options.strip()} | {playbook} |")
     return "\n".join(rows) + "\n"
 
 

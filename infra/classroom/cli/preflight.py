@@ -261,9 +261,9 @@ def _vcpus_of_others(run: Run, region: str) -> float:
 
 def _vcpus(instance: dict[str, Any]) -> int:
     options = instance.get("CpuOptions") or {}
-    known = instance_types.TYPES.get(instance["InstanceType"])
+    instance_type = instance_types.TYPES.get(instance["InstanceType"])
     counted = options.get("CoreCount", 0) * options.get("ThreadsPerCore", 1)
-    return known.vcpus if known else counted
+    return instance_type.vcpus if instance_type else counted
 
 
 def _tib_of_others(run: Run, region: str) -> float:

@@ -152,8 +152,8 @@ def provision(run: Run, confirm_removals: bool = False, confirm_changes: bool = 
         rate_limit.sleep(rate_limit.LISTED_SECONDS)
         existing, plan = survey(run)
     check_removals(plan, existing, confirm_removals)
-    known = ledger.read(run)
-    drift.check(run, known, {m.region for m in existing}, confirm_changes)
+    recorded = ledger.read(run)
+    drift.check(run, recorded, {m.region for m in existing}, confirm_changes)
     save_before_the_end(run, plan.remove + plan.duplicates)
     first = run.spec.regions[0]
     image = access.image(run, first)  # before money is spent: does the SDK exist at all?
@@ -163,13 +163,13 @@ def provision(run: Run, confirm_removals: bool = False, confirm_changes: bool = 
         lock.write(run.spec.folder, account=run.cloud.account, name=run.spec.name)
 
     role = roles.roles(run)
-    ledger.remember_settings(run, known)
-    ledger.remember(run, existing, known)
+    ledger.remember_settings(run, recorded)
+    ledger.remember(run, existing, recorded)
     class_guards.budgets(run, _owners(run, plan))
     links.deploy(run)
     mail.warn(run)
     copies.ensure(run)
-    at = _Progress(run, role, plan, existing, known, {first: image}, list(plan.launch))
+    at = _Progress(run, role, plan, existing, recorded, {first: image}, list(plan.launch))
     for region in [*run.spec.regions, *_others(run, existing)]:
         if at.todo or any(m.region == region for m in plan.keep + plan.remove):
             _region(at, region)
@@ -189,7 +189,7 @@ def provision(run: Run, confirm_removals: bool = False, confirm_changes: bool = 
             m for m in outcome.machines if m.name in outcome.launched
         ]
         _stop_actions(run, role, everyone)
-    ledger.remember(run, outcome.machines, known)
+    ledger.remember(run, outcome.machines, recorded)
     links.settle(run, outcome.machines)
     outcome.restored = copies.enrol(run, outcome.machines, outcome.launched)
     return outcome
@@ -371,9 +371,9 @@ def extend(run: Run, confirm_changes: bool = False) -> Outcome:
     preflight.check(run)
     existing, plan = survey(run)
     if run.limit is None:
-        known = ledger.read(run)
-        drift.check(run, known, {m.region for m in existing}, confirm_changes)
-        ledger.remember_settings(run, known)
+        recorded = ledger.read(run)
+        drift.check(run, recorded, {m.region for m in existing}, confirm_changes)
+        ledger.remember_settings(run, recorded)
     outcome = Outcome()
     regions = sorted({m.region for m in existing})
     if run.limit is None:

@@ -25,9 +25,9 @@ def recording(file: str, command: str, class_file: Path, options: dict[str, Any]
     redactor = Redactor.load(private)
     recorder = Recorder(redactor)
     described = _class(class_file, redactor)
-    known = {k: v for k, v in options.items() if v}
+    given = {k: v for k, v in options.items() if v}
     head = {"transcript": VERSION, "command": command, "at": rate_limit.now().isoformat()}
-    head |= {"options": redactor.clean(known), "class": redactor.clean(described)}
+    head |= {"options": redactor.clean(given), "class": redactor.clean(described)}
     try:
         with using(recorder):
             yield

@@ -45,14 +45,14 @@ def gather(run: Run) -> dict[str, Any]:
     blind: list[str] = []
     existing, plan = provision.survey(run, blind)
     chosen = [m for m in existing if run.wants(m.name, *m.students)]
-    known = ledger.read(run, blind)
-    ledger.remember(run, existing, known)
-    blind += drift.disabled(run, known).values()
+    recorded = ledger.read(run, blind)
+    ledger.remember(run, existing, recorded)
+    blind += drift.disabled(run, recorded).values()
     wrong: list[str] = []
     subject = "Whether a machine has lost its tag is"
-    wrong += part(blind, subject, lambda: _untagged(run, known, existing), NONE)
+    wrong += part(blind, subject, lambda: _untagged(run, recorded, existing), NONE)
     subject = "Whether the account has what class.yml says is"
-    wrong += part(blind, subject, lambda: _differences(run, known, existing), NONE)
+    wrong += part(blind, subject, lambda: _differences(run, recorded, existing), NONE)
     for region in sorted({m.region for m in existing}):
         subject = f"{region}: who gets mails about guards that fail is"
         wrong += part(blind, subject, partial(failures.problems, run, region), NONE)
@@ -77,7 +77,7 @@ def gather(run: Run) -> dict[str, Any]:
         *(_complaint(s) for s in seen if _bad(s)),
         *_money(run, existing, budget, used),
     ]
-    first = min((e["first_seen"] for e in known.machines.values()), default="")
+    first = min((e["first_seen"] for e in recorded.machines.values()), default="")
     unseen = [budget["tags"]] if budget["visible"] is not True else []
     if budget["visible"] is False and first and run.cloud.now() - _time(first) > TAGS_COME:
         wrong += unseen

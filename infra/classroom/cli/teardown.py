@@ -196,10 +196,10 @@ def _held(job: ClassTeardown, found: list[sweep.Found]) -> dict[str, str]:
 
 def _known(out: Path) -> ledger.Ledger:
     """Return what this computer knows of the class; the account knows it, too."""
-    known = ledger.Ledger()
+    recorded = ledger.Ledger()
     with contextlib.suppress(ClassroomError):
-        known.add(ledger.local(out))
-    return known
+        recorded.add(ledger.local(out))
+    return recorded
 
 
 def _was_here(out: Path) -> bool:
@@ -261,7 +261,7 @@ def _removed(job: ClassTeardown, report: removal.Report) -> Result:
     report.account = job.cloud.account
     report.known = bool(report.removed or report.left) or _was_here(job.out)
     path = report.save(job.out)
-    known, enabled = report.ledger, set(report.regions)
+    recorded, enabled = report.ledger, set(report.regions)
     if report.clean and not report.partial:
         lock.forget_name(job.folder, job.name)
     return {
@@ -272,7 +272,7 @@ def _removed(job: ClassTeardown, report: removal.Report) -> Result:
         "left": list(map(str, report.left)),
         "class_name": job.name,
         "touched": sorted({r.rsplit(" in ", 1)[1] for r in report.removed if r.startswith(BILLS)}),
-        "ledger": {region: known.ids(region) for region in sorted(known.regions & enabled)},
+        "ledger": {region: recorded.ids(region) for region in sorted(recorded.regions & enabled)},
         "summary": report.summary() + _other_classes(job, report),
         "report": str(path),
         "exit_code": report.exit_code,

@@ -422,8 +422,8 @@ def addresses(
             read()
         )  # allocation knows no client token: a lost answer shows up here as a surplus address
     for name, made in answered.items():
-        known = {a["AllocationId"] for a in have.setdefault(name, [])}
-        if made["AllocationId"] not in known:
+        allocation_ids = {a["AllocationId"] for a in have.setdefault(name, [])}
+        if made["AllocationId"] not in allocation_ids:
             have[name].append(made)
     for error in failed:
         run.warn(

@@ -271,12 +271,12 @@ def _enrol(name: str, people: list[Person], old: list[rosters.Student]) -> Enrol
             )
         if first is not p:
             continue  # enrolled in two sections: one row each in some exports
-        known = by_mail.get(p.email.lower())
-        if known is None:
-            known = rosters.Student(identity(p, taken), p.email)
-            taken.add(known.id)
-            out.new.append(known.id)
-        out.rows.append(replace(known, section=section_of(p.section)))
+        student = by_mail.get(p.email.lower())
+        if student is None:
+            student = rosters.Student(identity(p, taken), p.email)
+            taken.add(student.id)
+            out.new.append(student.id)
+        out.rows.append(replace(student, section=section_of(p.section)))
     out.dropped = [s for s in old if s.email.lower() not in seen]
     return out
 

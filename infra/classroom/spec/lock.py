@@ -52,13 +52,13 @@ def close_folder(folder: Path) -> None:
 def check_name(folder: Path, name: str) -> None:
     """Refuse to go on with a class that was renamed: what carries the old name would be orphaned,
     with its guards."""
-    known = str(read(folder).get("name") or "")
-    if known and known != name:
+    recorded = str(read(folder).get("name") or "")
+    if recorded and recorded != name:
         raise ClassroomError(
-            f"class.yml says {name}, but this class was brought up as {known}, and a class cannot"
-            " be renamed.",
+            f"class.yml says {name}, but this class was brought up as {recorded}, and a class"
+            " cannot be renamed.",
             "Write the old name again, or end it first: python -m classroom teardown --name"
-            f" {known}",
+            f" {recorded}",
         )
 
 
@@ -71,10 +71,10 @@ def forget_name(folder: Path, name: str) -> None:
 def check_account(folder: Path, account: str, wanted: str = "") -> None:
     """Refuse to work in an account that is not the class's: `account:` of class.yml, else the one
     in which it was provisioned."""
-    known = wanted or str(read(folder).get("account") or "")
-    if known and known != account:
+    expected = wanted or str(read(folder).get("account") or "")
+    if expected and expected != account:
         raise ClassroomError(
-            f"These credentials belong to account {account}, but the class lives in {known}.",
+            f"These credentials belong to account {account}, but the class lives in {expected}.",
             "Choose the other profile (AWS_PROFILE). If the class has really moved, tear it down"
             " there first, then change `account` in class.yml or class.lock.yml.",
         )

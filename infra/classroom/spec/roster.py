@@ -218,7 +218,7 @@ def expand(limit: list[str], students: list[Student]) -> list[str]:
             continue
         found = [s.id for s in students if s.section == name.lower()]
         if not found:
-            known = ", ".join(sorted({s.section for s in students if s.section})) or "none"
-            raise ClassroomError(f"There is no section {name}.", f"The roster has: {known}.")
+            sections = ", ".join(sorted({s.section for s in students if s.section})) or "none"
+            raise ClassroomError(f"There is no section {name}.", f"The roster has: {sections}.")
         out += found
     return out

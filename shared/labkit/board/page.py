@@ -83,8 +83,8 @@ def csv_of(tables: Sequence[Table]) -> str:
         of = [t.lab, t.dialect, t.target, t.kind, t.backend, t.version, " ".join(t.ranks_on)]
         for s in t.standings:
             sizes = [s.fewer, s.mean_bytes and round(s.mean_bytes), s.over_least]
-            known = ["" if n is None else round(n, 4) for n in sizes]
-            rows.append([*of, s.rank, s.name, s.score, s.speed, s.mean_us, *known, s.entries])
+            cells = ["" if n is None else round(n, 4) for n in sizes]
+            rows.append([*of, s.rank, s.name, s.score, s.speed, s.mean_us, *cells, s.entries])
     return table_of(rows)
 
 

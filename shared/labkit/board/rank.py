@@ -146,10 +146,10 @@ def _table(key: Key, entries: list[Entry], reference: Entry) -> Table:
                 "it again"
             )
     lines = []
-    for name, known in scores.items():
-        known.sort(key=lambda m: m[0])
-        best = max(known, key=lambda m: (m[1], m[0]))
-        lines.append((best[1], name, tuple(m[1] for m in known), best[2]))
+    for name, scores_of_lab in scores.items():
+        scores_of_lab.sort(key=lambda m: m[0])
+        best = max(scores_of_lab, key=lambda m: (m[1], m[0]))
+        lines.append((best[1], name, tuple(m[1] for m in scores_of_lab), best[2]))
     lines.sort(key=lambda line: (-line[0], line[1]))
     standings: list[Standing] = []
     for place, (score, name, history, entry) in enumerate(lines, 1):

@@ -27,20 +27,20 @@ class Gradebook:
     def of(cls, out: Path, roster: Path | None, staff: Sequence[str] | None) -> Gradebook:
         """Return what the command says, else what an earlier one has left in `out`; keep it."""
         path = out / "class.json"
-        known: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
         if path.is_file():
             try:
-                known = json.loads(path.read_text(encoding="utf-8"))
+                settings = json.loads(path.read_text(encoding="utf-8"))
             except ValueError:
                 raise SpecError(
                     f"{path} cannot be read: delete it and give --roster again"
                 ) from None
         names = (
-            known.get("roster")
+            settings.get("roster")
             if roster is None
             else sorted(row["student"] for row in read_table(roster, "student"))
         )
-        others = known.get("staff", [STAFF]) if staff is None else sorted(staff)
+        others = settings.get("staff", [STAFF]) if staff is None else sorted(staff)
         part = path.with_name(path.name + ".part")
         part.write_text(
             json.dumps({"roster": names, "staff": others}, indent=1) + "\n", encoding="utf-8"

@@ -182,7 +182,7 @@ def check(document: Any) -> list[str]:
 
     if not isinstance(document, dict):
         return ["results.json must be an object"]
-    known = {
+    allowed = {
         "score",
         "execution_time",
         "output",
@@ -195,7 +195,7 @@ def check(document: Any) -> list[str]:
         "tests",
         "leaderboard",
     }
-    need(set(document) <= known, f"unknown keys {sorted(set(document) - known)}")
+    need(set(document) <= allowed, f"unknown keys {sorted(set(document) - allowed)}")
     need("score" in document or bool(document.get("tests")), "neither score nor tests")
     if "score" in document:
         need(_is_number(document["score"]), "score must be a number")

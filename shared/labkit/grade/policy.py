@@ -109,11 +109,11 @@ def _changed(
     out: Path, old: LatePolicy, new: LatePolicy, rows: Mapping[str, Mapping[str, str]]
 ) -> list[str]:
     """Return whose grade another policy changes, and how."""
-    known: dict[str, Any] = {}
+    submissions: dict[str, Any] = {}
     if (out / "submissions.json").is_file():
-        known = json.loads((out / "submissions.json").read_text(encoding="utf-8"))
+        submissions = json.loads((out / "submissions.json").read_text(encoding="utf-8"))
     found = []
-    for id, entry in sorted(known.items()):
+    for id, entry in sorted(submissions.items()):
         path = out / "verdicts" / f"{id}.json"
         row = next((r for s, r in rows.items() if safe_id(s) == id), {})
         at = row.get("submitted_at") or entry["submitted_at"]

@@ -90,8 +90,8 @@ class Recording:
 def configured(session: Session, kernel: Any, answer: Any) -> Any:
     """Return a function as a kernel with the options, grid, schedule, mutable parameters and
     signature that a student's process says its kernel has."""
-    known = isinstance(answer, list) and len(answer) == 5 and isinstance(answer[0], list)
-    options, grid, schedule, mutable, defined = answer if known else ([], None, None, None, None)
+    complete = isinstance(answer, list) and len(answer) == 5 and isinstance(answer[0], list)
+    options, grid, schedule, mutable, defined = answer if complete else ([], None, None, None, None)
     with contextlib.suppress(Exception):  # it can say anything
         where, parameters = defined
         kernel.__signature__ = _signature(parameters)

@@ -88,11 +88,11 @@ def table(rows: Sequence[Sequence[Any]]) -> str:
 def _index(out: Path, submissions: Sequence[Submission]) -> dict[str, dict[str, Any]]:
     """Return what is known of all students of OUT, those of earlier runs too, by id."""
     path = out / "submissions.json"
-    known: dict[str, dict[str, Any]] = {}
+    index: dict[str, dict[str, Any]] = {}
     if path.is_file():
-        known = json.loads(path.read_text(encoding="utf-8"))
+        index = json.loads(path.read_text(encoding="utf-8"))
     for s in submissions:
-        known[s.id] = {
+        index[s.id] = {
             "student": s.student,
             "problem": s.problem,
             "notes": s.notes,
@@ -103,9 +103,9 @@ def _index(out: Path, submissions: Sequence[Submission]) -> dict[str, dict[str, 
             copy = out / "private" / "submitted" / s.id / name
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(data)
-    write(path, json.dumps(known, indent=1, sort_keys=True) + "\n")
+    write(path, json.dumps(index, indent=1, sort_keys=True) + "\n")
     os.chmod(path, 0o600)
-    return known
+    return index
 
 
 def _row(
@@ -164,10 +164,10 @@ def write_reports(
 
     Rows with a reason in `apart` have a report, and a line in apart.csv instead of the gradebooks.
     """
-    known = _index(out, submissions)
-    all_rows = [row for id in sorted(known) if (row := _row(out, id, known[id], graded, late))]
+    index = _index(out, submissions)
+    all_rows = [row for id in sorted(index) if (row := _row(out, id, index[id], graded, late))]
     for row in all_rows:
-        row["apart"] = gradebook.apart(row["student"], known[row["id"]])
+        row["apart"] = gradebook.apart(row["student"], index[row["id"]])
     rows = [row for row in all_rows if not row["apart"]]
     pages = environment()
     for row in all_rows:
@@ -179,7 +179,7 @@ def write_reports(
         write(out / "reports" / f"{row['id']}.md", re.sub(r"\n{3,}", "\n\n", text))
     given = split_file(graded.lab.kernels)[0]
     alike = [
-        (share, known[a]["student"], known[b]["student"])
+        (share, index[a]["student"], index[b]["student"])
         for share, a, b in pairs(
             {r["id"]: r["text"] for r in all_rows if r["student"] not in gradebook.staff}, given
         )

@@ -57,8 +57,8 @@ def pairs(texts: Mapping[str, str], given: str, least: float = 0.5) -> list[tupl
     too few say nothing. Files that are equal to the letter share all, if anything in them is their
     own.
     """
-    known = fingerprints(given)
-    prints = {name: fingerprints(text) - known for name, text in sorted(texts.items())}
+    given_prints = fingerprints(given)
+    prints = {name: fingerprints(text) - given_prints for name, text in sorted(texts.items())}
     equal: dict[str, list[str]] = {}
     for name, found in prints.items():
         if found:

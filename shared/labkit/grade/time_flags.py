@@ -67,12 +67,12 @@ def review_reason(outcome: Outcome, least: float, staff_us: Mapping[str, float])
     if us < NEAR * least:
         return f"{name} is within {100 * (NEAR - 1):.0f} % of the floor, {least:,.2f} us"
     staff = staff_us.get(f"{outcome.case.name}|{outcome.target}", 0.0)
-    known = outcome.stats.get("model_error_pct")
-    off = UNKNOWN if known is None else known
+    error_pct = outcome.stats.get("model_error_pct")
+    off = UNKNOWN if error_pct is None else error_pct
     if us * (1 + off / 100) < staff:
         return (
             f"{name} is faster than staff's, {staff:,.2f} us, by more than the model's error, "
-            + (f"{off:.0f} %" if known is not None else "which is unknown")
+            + (f"{off:.0f} %" if error_pct is not None else "which is unknown")
         )
     return ""
 

@@ -108,12 +108,12 @@ def append_runs(
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(str(path) + ".lock", timeout=30):
             document = _read(path, notes)
-            known = {
+            recorded = {
                 run["id"]: place for place, run in enumerate(document["runs"]) if run.get("id")
             }
             new = []
             for run in runs:
-                place = known.get(run.get("id"))
+                place = recorded.get(run.get("id"))
                 if place is None:
                     document["runs"].append(run)
                 elif document["runs"][place].get("unfinished"):

@@ -27,14 +27,14 @@ CLASS = "LABKIT_CLASS"
 
 def remember(tree: Tree, host: Host) -> None:
     """Keep a host's name, so that `labkit remote list` knows where to ask."""
-    known = {h.name: h for h in remembered(tree)}
-    if known.get(host.name) == Host(host.name, host.options):
+    hosts = {h.name: h for h in remembered(tree)}
+    if hosts.get(host.name) == Host(host.name, host.options):
         return
-    known[host.name] = host
+    hosts[host.name] = host
     tree.notes.mkdir(parents=True, exist_ok=True)
     part = tree.notes / f"hosts.{os.getpid()}.part"
     part.write_text(
-        json.dumps([{"name": h.name, "options": list(h.options)} for h in known.values()])
+        json.dumps([{"name": h.name, "options": list(h.options)} for h in hosts.values()])
     )
     os.replace(part, tree.notes / "hosts.json")
 
@@ -65,9 +65,9 @@ def resolve(
     if name not in known_to_class:
         if args.keep:
             raise RemoteError("--keep is for --host auto: other hosts are never stopped")
-        known = {h.name: h for h in remembered(tree)}
+        hosts = {h.name: h for h in remembered(tree)}
         names = [n.strip() for n in name.split(",") if n.strip()]
-        return [known.get(n, Host(n)) for n in dict.fromkeys(names)], lambda left: None
+        return [hosts.get(n, Host(n)) for n in dict.fromkeys(names)], lambda left: None
     room.needed()
     if name == "cluster":
         return [room.login()], lambda left: None

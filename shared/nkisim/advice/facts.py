@@ -98,10 +98,10 @@ class Facts:
     def busiest(self, instrs: np.ndarray, us: np.ndarray) -> int:
         """Return the line of the instructions with the most time (`us` by spec), or -1."""
         lines = self.line[instrs]
-        known = lines >= 0
-        if not known.any():
+        on_a_line = lines >= 0
+        if not on_a_line.any():
             return -1
-        return int(np.bincount(lines[known], us[self.spec[instrs]][known]).argmax())
+        return int(np.bincount(lines[on_a_line], us[self.spec[instrs]][on_a_line]).argmax())
 
     @cached_property
     def interval(self) -> np.ndarray:

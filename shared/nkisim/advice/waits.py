@@ -134,8 +134,8 @@ def late_loads(facts: Facts) -> Iterator[Sign]:
 
 def _most(lines: np.ndarray) -> int:
     """Return the most frequent line that is known, or -1."""
-    known = lines[lines >= 0]
-    return int(np.bincount(known).argmax()) if len(known) else -1
+    of_user = lines[lines >= 0]
+    return int(np.bincount(of_user).argmax()) if len(of_user) else -1
 
 
 def no_leads(facts: Facts, sign: Sign) -> float:

@@ -112,8 +112,8 @@ def look_up(word: str) -> str:
     for row in rows():
         name = row["nki"] or row["beta1"]
         if wanted and wanted in name.lower():
-            known = row["parameters"].get("nki") or row["parameters"].get("beta1") or {}
-            given = ", ".join(p if must else f"{p}=" for p, must in known.items())
+            parameters = row["parameters"].get("nki") or row["parameters"].get("beta1") or {}
+            given = ", ".join(p if must else f"{p}=" for p, must in parameters.items())
             lines.append(f"{name}({given})  on {', '.join(row['engines'])}")
     rules = cli.all_rules()
     about = [

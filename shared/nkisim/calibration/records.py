@@ -176,28 +176,28 @@ def _record(number: int, fields: Any) -> Record:
     missing = [f for f in _NEEDED if f not in fields]
     if missing:
         raise ValueError(f"{name} has no {', '.join(missing)}")
-    known = {f: v for f, v in fields.items() if f in _FIELDS and (v is not None or f in _NEEDED)}
-    for field_name, value in known.items():
+    given = {f: v for f, v in fields.items() if f in _FIELDS and (v is not None or f in _NEEDED)}
+    for field_name, value in given.items():
         if (
             not isinstance(value, _FIELDS[field_name])
             or isinstance(value, bool)
             and _FIELDS[field_name] is not bool
         ):
             raise ValueError(f"{name}: {field_name} is {value!r:.40}")
-    if not 0 < known["value_us"] < math.inf:
-        raise ValueError(f"{name}: value_us is {known['value_us']!r}")
+    if not 0 < given["value_us"] < math.inf:
+        raise ValueError(f"{name}: value_us is {given['value_us']!r}")
     for key in ("repo", "commit", "path", "function"):
-        if not isinstance(known["source"].get(key), str):
+        if not isinstance(given["source"].get(key), str):
             raise ValueError(f"{name}: source has no {key}")
-    if known["source"]["commit"].startswith("-"):  # git would take it for an option
-        raise ValueError(f"{name}: commit {known['source']['commit']!r:.60} is no commit")
+    if given["source"]["commit"].startswith("-"):  # git would take it for an option
+        raise ValueError(f"{name}: commit {given['source']['commit']!r:.60} is no commit")
     for name_of, there in (("task", "family"), ("label", "variant")):
         if there in fields:
-            known[name_of] = str(fields[there])
-    known["counters"] = {
+            given[name_of] = str(fields[there])
+    given["counters"] = {
         c: float(fields[c]) for c in COUNTERS if isinstance(fields.get(c), (int, float))
     }
-    return Record(**known)
+    return Record(**given)
 
 
 def _sum(number: int, fields: Any) -> Record:

@@ -304,9 +304,9 @@ class Storage:
         if self.init == FULLY:
             return True
         if self._mask is None:
-            known = self._boxes is not None and self._boxes.has(offset, shape, strides, itemsize)
-            if known is not None:
-                return known
+            in_boxes = self._boxes is not None and self._boxes.has(offset, shape, strides, itemsize)
+            if in_boxes is not None:
+                return in_boxes
         return bool(self.mask_view(offset, shape, strides, itemsize).all())
 
     def _in_all_partitions(

@@ -388,10 +388,10 @@ ACTIVATIONS: dict[str, ActOp] = {
 
 def elementwise(listed: str) -> tuple[list[str], list[str]]:
     """Return which of the names of `nl` are elementwise functions: of one tile, and of two."""
-    known = set(listed.split())
+    listed_names = set(listed.split())
     return (
-        [name for name in ACTIVATIONS if name in known],
-        [name for name, op in ALU.items() if name in known and not op.unary],
+        [name for name in ACTIVATIONS if name in listed_names],
+        [name for name, op in ALU.items() if name in listed_names and not op.unary],
     )
 
 
@@ -542,15 +542,15 @@ def _of_the_other_kind(name: str, what: str) -> tuple[str, str]:
 
 def _remember(resolve: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Cache a resolver by its argument; what cannot be hashed is no operator and fails anew."""
-    known: dict[Any, Any] = {}
+    resolved: dict[Any, Any] = {}
 
     def resolver(op: Any) -> Any:
         try:
-            found = known.get(op)
+            found = resolved.get(op)
         except TypeError:  # not hashable
             found = None
         if found is None:
-            found = known[op] = resolve(op)
+            found = resolved[op] = resolve(op)
         return found
 
     resolver.__doc__, resolver.__name__ = resolve.__doc__, resolve.__name__

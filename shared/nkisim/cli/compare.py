@@ -93,9 +93,9 @@ def compared(path: Path, base: str | None, desk: Desk, every: bool) -> list[dict
     after = list(desk.ask_all(moved(r, here) for r in wanted))
     before: list[Any] = [None] * len(wanted)
     if there is not None:
-        known = [k for k, r in enumerate(wanted) if (there / file_of(r["kernel"])).is_file()]
-        answers = desk.ask_all(moved(wanted[k], there) | {"fixes": False} for k in known)
-        for k, answer in zip(known, answers):
+        there_too = [k for k, r in enumerate(wanted) if (there / file_of(r["kernel"])).is_file()]
+        answers = desk.ask_all(moved(wanted[k], there) | {"fixes": False} for k in there_too)
+        for k, answer in zip(there_too, answers):
             before[k] = answer
     return [
         {"kernel": r["kernel"], "before": b, "after": a} for r, b, a in zip(wanted, before, after)

@@ -318,10 +318,10 @@ def check_versions() -> list[Finding]:
     if len(nki) < 2 or len(cc) < 2:
         return []
     asked = nki[1], cc[1] - _COMPILER_MINUS_NKI
-    known = [minor for minor in asked if _FIRST_NKI <= minor <= _LAST_NKI]
-    if not known or nki[0] != 0 or cc[0] != 2 or asked[0] == asked[1]:
+    minors = [minor for minor in asked if _FIRST_NKI <= minor <= _LAST_NKI]
+    if not minors or nki[0] != 0 or cc[0] != 2 or asked[0] == asked[1]:
         return []
-    minor = max(known)  # the older of the two follows the newer one
+    minor = max(minors)  # the older of the two follows the newer one
     return [
         Finding(
             "nki",

@@ -207,21 +207,25 @@ def load_kernel(
     if module is None:
         module, _ = functions(path)
     kernels = kernels_in(module)
-    known = f" Kernels in it: {', '.join(kernels)}." if kernels else " It defines no kernel."
+    kernels_there = (
+        f" Kernels in it: {', '.join(kernels)}." if kernels else " It defines no kernel."
+    )
     if not name:
         beside = kernels_elsewhere(module, path)
         if beside and not kernels:
-            known += f" Files that it imports do: {', '.join(beside)}."
+            kernels_there += f" Files that it imports do: {', '.join(beside)}."
         raise CannotRun(
             f"say which function of {path}, as in "
-            f"{beside[0] if beside else f'{path}:my_kernel'}.{known}"
+            f"{beside[0] if beside else f'{path}:my_kernel'}.{kernels_there}"
         )
     function = getattr(module, name, None)
     if function is None:
         guess = did_you_mean(name, kernels or _functions_of(module))
-        raise CannotRun(f"{path} has no function {name}{guess or '.'}{known}")
+        raise CannotRun(f"{path} has no function {name}{guess or '.'}{kernels_there}")
     if not callable(function):
-        raise CannotRun(f"{name} in {path} is {type(function).__name__}, not a function.{known}")
+        raise CannotRun(
+            f"{name} in {path} is {type(function).__name__}, not a function.{kernels_there}"
+        )
     for constant, value in (constants or {}).items():
         if not hasattr(module, constant):
             guess = did_you_mean(constant, [n for n in vars(module) if n.isupper()])

@@ -101,9 +101,9 @@ def pages() -> tuple[Known, ...]:
 
 def _of_code(code: str) -> Known:
     """Return the page of a code, or what its letters say if AWS documents no page for it."""
-    for known in pages():
-        if code in known.names:
-            return known
+    for page in pages():
+        if code in page.names:
+            return page
     if code.startswith("NRT_"):
         return Known(
             (code,),
@@ -141,13 +141,13 @@ _WORDS = re.compile(r"[a-z_]{3,}")
 def _patterns() -> dict[str, list[tuple[frozenset[str], re.Pattern[str], Known, int]]]:
     """Return (words that a text has, pattern, page, letters) of what is said, by rarest word."""
     said = [
-        (known, says, frozenset(_WORDS.findall(says.lower())) or frozenset((says.lower(),)))
-        for known in pages()
-        for says in known.says
+        (page, says, frozenset(_WORDS.findall(says.lower())) or frozenset((says.lower(),)))
+        for page in pages()
+        for says in page.says
     ]
     count = Counter(word for _, _, words in said for word in words)
     found: dict[str, list[tuple[frozenset[str], re.Pattern[str], Known, int]]] = {}
-    for known, says, words in said:
+    for page, says, words in said:
         pieces = [
             r"\s+".join(map(re.escape, piece.split()))
             for piece in re.sub(r"^\{\}\s*|\s*\{\}$", "", says).split("{}")
@@ -155,7 +155,7 @@ def _patterns() -> dict[str, list[tuple[frozenset[str], re.Pattern[str], Known, 
         text = re.sub(r"['\"`]", "['\"`]?", (r"\s*" + _ANY + r"\s*").join(pieces))
         rarest = min(words, key=lambda word: (count[word], -len(word), word))
         pattern = re.compile(text, re.I | re.S)
-        found.setdefault(rarest, []).append((words, pattern, known, sum(map(len, pieces))))
+        found.setdefault(rarest, []).append((words, pattern, page, sum(map(len, pieces))))
     return found
 
 
@@ -177,9 +177,9 @@ def found_in(text: str) -> list[Match]:
         and (m.known.says[0] != m.known.names[0] or "_" in text[m.start : m.end])
     ]
     for rare in words & _patterns().keys():
-        for needed, pattern, known, fixed in _patterns()[rare]:
+        for needed, pattern, page, fixed in _patterns()[rare]:
             if needed <= words:
-                matches += [Match(known, m.start(), m.end(), fixed) for m in pattern.finditer(text)]
+                matches += [Match(page, m.start(), m.end(), fixed) for m in pattern.finditer(text)]
     # of two at one place, the one that says more of it
     matches.sort(key=lambda m: (m.start, -m.end, -m.fixed))
     kept: list[Match] = []
@@ -204,13 +204,13 @@ def meant(text: str) -> list[Known]:
     asked = _plain(text)
     if len(set(asked.split()) - _COMMON) < 2 and not re.search(r"[a-z][A-Z]|_", text):
         return []
-    inside = [known for known in pages() if any(asked in _plain(says) for says in known.says)]
+    inside = [page for page in pages() if any(asked in _plain(says) for says in page.says)]
     return inside or _most_similar(asked)
 
 
 def _most_similar(asked: str) -> list[Known]:
     """Return the page whose words a text shares, the rarer the better; none if they are few."""
-    sets = [(known, set(_plain(says).split())) for known in pages() for says in known.says]
+    sets = [(page, set(_plain(says).split())) for page in pages() for says in page.says]
     count = Counter(word for _, words in sets for word in words)
     wanted = set(asked.split())
 

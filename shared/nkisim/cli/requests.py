@@ -247,8 +247,8 @@ def _load(request: Mapping[str, Any], what: str, source: str) -> Any:
     module = _module(file, text, bool(request.get("set")))
     found = getattr(module, name, None)
     if not callable(found):
-        known = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
-        raise BadRequest(f"{what}: there is no function {name!r}; there are {', '.join(known)}")
+        callables = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+        raise BadRequest(f"{what}: there is no function {name!r}; there are {', '.join(callables)}")
     return found
 
 

@@ -153,9 +153,9 @@ def no_kernel(options: argparse.Namespace, verb: str, of_a_lab: str) -> CannotRu
     """Return the error of a script that calls no kernel, with what to give instead."""
     main = sys.modules.get("__main__")
     script = options.script or "script.py"
-    known = kernels_elsewhere(main, script) if main is not None else []
-    first = known[0] if known else f"{script}:KERNEL"
-    more = f" ({', '.join(known[1:])})" if len(known) > 1 else ""
+    kernels = kernels_elsewhere(main, script) if main is not None else []
+    first = kernels[0] if kernels else f"{script}:KERNEL"
+    more = f" ({', '.join(kernels[1:])})" if len(kernels) > 1 else ""
     return CannotRun(
         f"the script calls no kernel. {verb} one of its kernels, as in {first}{more} "
         f"--arg 128x512:float32, or the script that calls it; of a lab: {of_a_lab}"

@@ -130,15 +130,15 @@ def load(spec: str, sets: Sequence[str]) -> tuple[list[Callable], list[space.Can
     path, colon, names = spec.rpartition(":")
     if not colon or {*"/\\."} & {*names}:  # C:\kernels.py has a colon of its own
         load_kernel(spec)  # says what is missing
-    module, known = functions(path)
+    module, kernels = functions(path)
     variants: list[Callable] = []
     for name in (n.strip() for n in names.split(",")):
-        some = [n for n in known if fnmatch.fnmatchcase(n, name)]
+        some = [n for n in kernels if fnmatch.fnmatchcase(n, name)]
         if any(c in name for c in "*?["):
             if not some:
                 raise CannotRun(
                     f"no kernel in {path} is like {name}. Kernels in it: "
-                    f"{', '.join(known) or 'none'}."
+                    f"{', '.join(kernels) or 'none'}."
                 )
             variants += [getattr(module, n) for n in some]
         else:

@@ -242,13 +242,13 @@ class Row:
         """Return the arguments of a call in the order of the parameters."""
         values = self._parameters.bind(args, kw)
         if values is None:
-            known = {k: v for k, v in kw.items() if k in self._parameters.places}
+            keywords_of_row = {k: v for k, v in kw.items() if k in self._parameters.places}
             for name in kw:
-                if name not in known:
+                if name not in keywords_of_row:
                     self.unknown(m, name)
-            values = self._parameters.bind(args, known)
+            values = self._parameters.bind(args, keywords_of_row)
             if values is None:
-                self.signature.bind(*args, **known)  # raises Python's own sentence
+                self.signature.bind(*args, **keywords_of_row)  # raises Python's own sentence
                 raise TypeError(f"{self.api} got a parameter that kernels do not have")
         return values
 
@@ -262,8 +262,8 @@ class Row:
         A call that looks like one that was accepted (operands alike, same arguments) is
         not planned again: loops make the same instruction many times.
         """
-        key, tiles, known = self.known(m, args, kw)
-        return self.planned(m, args, kw, key) if known is None else known.with_tiles(m, tiles)
+        key, tiles, planned = self.known(m, args, kw)
+        return self.planned(m, args, kw, key) if planned is None else planned.with_tiles(m, tiles)
 
     def planned(self, m: Machine, args: tuple, kw: dict[str, Any], key: tuple | None) -> Instr:
         """Hold a call that looks like no other against the row, and return the instruction; `key`:
@@ -520,8 +520,12 @@ def instruction(
             if m.pending is not None:
                 m.flush()
             try:
-                key, tiles, known = row.known(m, args, kw)
-                ins = row.planned(m, args, kw, key) if known is None else known.with_tiles(m, tiles)
+                key, tiles, planned = row.known(m, args, kw)
+                ins = (
+                    row.planned(m, args, kw, key)
+                    if planned is None
+                    else planned.with_tiles(m, tiles)
+                )
                 ins.line = m.trace.line(sys._getframe(1))
                 return m.issue(ins)
             except NkiError:

@@ -9,8 +9,8 @@ from typing import Any
 
 def offered(listed: str, names: dict[str, Any]) -> list[str]:
     """Return the names of a module that are documented (`listed`), and its instructions."""
-    known = set(listed.split())
-    return [name for name, x in names.items() if name in known or hasattr(x, "row")]
+    documented = set(listed.split())
+    return [name for name, x in names.items() if name in documented or hasattr(x, "row")]
 
 
 def show_public_names_only(name: str) -> None:

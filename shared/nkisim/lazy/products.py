@@ -218,8 +218,8 @@ class Products:
     def _end_of(self, batch: Batch) -> None:
         if self.matmul_pool is not None:
             self.matmul_pool.finish(batch)
-        for known in (*batch.due, *batch.read):
-            if (storage := known()) is not None:
+        for reference in (*batch.due, *batch.read):
+            if (storage := reference()) is not None:
                 storage.queued &= ~ON_ITS_WAY
         for later in self._batches:
             _flag(later)
@@ -270,9 +270,9 @@ class Products:
 
 def _flag(batch: Batch) -> None:
     """Flag the storages of products on their way."""
-    for flag, all_known in ((IS_DUE, batch.due), (IS_READ, batch.read)):
-        for known in all_known:
-            if (storage := known()) is not None:
+    for flag, references in ((IS_DUE, batch.due), (IS_READ, batch.read)):
+        for reference in references:
+            if (storage := reference()) is not None:
                 storage.queued |= flag
 
 

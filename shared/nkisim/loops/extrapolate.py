@@ -275,9 +275,9 @@ class Extrapolation(Views):
             tr.loop_line += tr.loop_line[level.loops :] * count
             m.loops.open += [False] * (loops * count)
         for issue in self.issues[level.issues :]:
-            known = m.memory.psum_sums.get(issue.storages[0].id)
-            if known is not None and issue.ins.row.accumulates:
-                known.update((at, False) for at in issue.at)
+            bank_sums = m.memory.psum_sums.get(issue.storages[0].id)
+            if bank_sums is not None and issue.ins.row.accumulates:
+                bank_sums.update((at, False) for at in issue.at)
 
     def _set_op_specs(self, level: Level, appended: np.ndarray, times: np.ndarray) -> None:
         """Set the op specs of products that add to their sums in some iterations only."""

@@ -241,10 +241,10 @@ def plan_of(frame: FrameType) -> Plan | None:
 
 
 def _plan(code: CodeType, at: int, find: Callable[[], Plan | None]) -> Plan | None:
-    known = _plans.get((id(code), at))  # hashing the code itself would take long
-    if known is None:
-        known = _plans[id(code), at] = code, find()
-    return known[1]
+    cached = _plans.get((id(code), at))  # hashing the code itself would take long
+    if cached is None:
+        cached = _plans[id(code), at] = code, find()
+    return cached[1]
 
 
 @functools.lru_cache(maxsize=16)

@@ -39,12 +39,12 @@ class Views:
     def compared(self, a: Tensor, b: Tensor) -> None:
         """Note that something depends on whether two views of a storage begin at one place."""
         found = [self.moving.get(id(t)) for t in (a, b)]
-        known = [seen[1] for seen in found if seen is not None]
+        moves_of_views = [seen[1] for seen in found if seen is not None]
         for w in self.movers.get(a.storage.id, ()):
             if (
-                len({moves.get(w, 0) for moves in known}) > 1
-                or len(known) < 2
-                and any(moves.get(w, 0) for moves in known or [{w: 1}])
+                len({moves.get(w, 0) for moves in moves_of_views}) > 1
+                or len(moves_of_views) < 2
+                and any(moves.get(w, 0) for moves in moves_of_views or [{w: 1}])
             ):
                 w.escaped = True
 

@@ -90,9 +90,9 @@ def charge_load(m: Machine, hbm: bool) -> None:
 def loop(m: Machine) -> Iterator[Body]:
     """Enter a loop of the device; its caller calls `begin` before each iteration."""
     outer, tr, parent = m.core.body, m.trace, m.core.node
-    known = outer.next() if outer is not None else None
-    body = known if isinstance(known, Body) else Body()
-    if outer is not None and known is None:
+    earlier = outer.next() if outer is not None else None
+    body = earlier if isinstance(earlier, Body) else Body()
+    if outer is not None and earlier is None:
         outer.made.append(body)
     number = len(tr.loop_kind)
     tr.loop_kind.append("fori_loop")
@@ -130,16 +130,16 @@ def outside(m: Machine) -> Iterator[None]:
 
 def recycled(m: Machine, body: Body, memory: str, nparts: int, row_bytes: int) -> Storage | None:
     """Return the storage that an iteration before has made at this place, emptied, if any."""
-    known = body.next()
-    if not isinstance(known, Storage) or (known.memory, known.nparts, known.row_bytes) != (
+    storage = body.next()
+    if not isinstance(storage, Storage) or (storage.memory, storage.nparts, storage.row_bytes) != (
         memory,
         nparts,
         row_bytes,
     ):
         return None
-    if known.queued:
+    if storage.queued:
         m.products.run()
-    known.renew()
-    m.memory.psum_filled.discard(known.id)
-    m.memory.psum_sums.pop(known.id, None)
-    return known
+    storage.renew()
+    m.memory.psum_filled.discard(storage.id)
+    m.memory.psum_sums.pop(storage.id, None)
+    return storage

@@ -30,18 +30,18 @@ class ChosenBytes:
         `nbytes`: of the storage; `item`: bytes of an element; `flat`: their places, in elements
         from the begin of the storage.
         """
-        known = self._masks.get((storage, write))
-        if known is None:
-            known = Mask(item, np.zeros(-(-nbytes // item), bool))
-        elif known.item != item:  # seen as two dtypes: by bytes from now on
-            known = Mask(1, np.repeat(known.touched, known.item)[:nbytes])
-        self._masks[storage, write] = known
-        if known.item == item:
-            known.touched[flat] = True
+        mask = self._masks.get((storage, write))
+        if mask is None:
+            mask = Mask(item, np.zeros(-(-nbytes // item), bool))
+        elif mask.item != item:  # seen as two dtypes: by bytes from now on
+            mask = Mask(1, np.repeat(mask.touched, mask.item)[:nbytes])
+        self._masks[storage, write] = mask
+        if mask.item == item:
+            mask.touched[flat] = True
         else:
             first = np.unique(flat) * item
             for k in range(item):
-                known.touched[first + k] = True
+                mask.touched[first + k] = True
 
     def of(self, storage: int, write: bool) -> Mask | None:
         """Return what was touched of a storage; None if nothing was."""

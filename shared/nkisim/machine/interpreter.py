@@ -103,9 +103,9 @@ class Interpreter:
         if arena or shared:
             body, node = None, 0
         if body is not None:
-            known = bodies.recycled(self, body, memory, nparts, row_bytes)
-            if known is not None:
-                return known
+            recycled = bodies.recycled(self, body, memory, nparts, row_bytes)
+            if recycled is not None:
+                return recycled
         id = self.memory.storages.add(
             memory, nparts, row_bytes, where, node, arena, readonly, self.core.body is not None
         )

@@ -66,11 +66,11 @@ _heads: dict[tuple[int, int], tuple[CodeType, dict[str, int] | None]] = {}
 def _head(frame: FrameType) -> dict[str, int] | None:
     """Return what changed_names says of a `for` statement; None if it is none."""
     code, at = frame.f_code, frame.f_lasti
-    known = _heads.get((id(code), at))  # hashing the code itself would take long
-    if known is None:
+    cached = _heads.get((id(code), at))  # hashing the code itself would take long
+    if cached is None:
         is_head = is_for_statement(code, at)
-        known = _heads[id(code), at] = code, changed_names(code, at) if is_head else None
-    return known[1]
+        cached = _heads[id(code), at] = code, changed_names(code, at) if is_head else None
+    return cached[1]
 
 
 class Loop:

@@ -148,8 +148,8 @@ METHODS = sorted(
 
 def no_method(name: str, hints: Mapping[str, str] = MappingProxyType({})) -> property:
     """Return the property that says what to write instead of `t.name`; `hints` of a dialect."""
-    known = hints.get(name) or _ATTRIBUTES.get(name)
-    hint, nki_hint = known or _call(nl_name(name)), known or _call(nl_name(name), NKI_IDIOMS)
+    remedy = hints.get(name) or _ATTRIBUTES.get(name)
+    hint, nki_hint = remedy or _call(nl_name(name)), remedy or _call(nl_name(name), NKI_IDIOMS)
 
     def missing(t: Any) -> Any:
         far = getattr(getattr(t, "_t", t), "memory", "") is HBM

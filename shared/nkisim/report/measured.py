@@ -495,7 +495,7 @@ def _share_lines(measured: Report, predicted: Report) -> None:
     """Give the measured profile the source of the predicted one, and the lines of its partners."""
     names = {os.path.basename(f["name"]): n for n, f in enumerate(predicted.head["files"])}
     files, lines = list(predicted.head["files"]), [list(x) for x in predicted.head["lines"]]
-    known = {(x[0], x[1]): n for n, x in reversed(list(enumerate(lines)))}
+    numbers = {(x[0], x[1]): n for n, x in reversed(list(enumerate(lines)))}
     renamed = []
     for file, number, function in measured.head["lines"]:
         name = measured.head["files"][file]["name"]
@@ -503,10 +503,10 @@ def _share_lines(measured: Report, predicted: Report) -> None:
             names[name] = len(files)
             files.append(measured.head["files"][file])
         key = names[name], number
-        if key not in known:
-            known[key] = len(lines)
+        if key not in numbers:
+            numbers[key] = len(lines)
             lines.append([*key, function])
-        renamed.append(known[key])
+        renamed.append(numbers[key])
     line, pair = measured.columns["line"], measured.columns["pair"]
     own = np.array([*renamed, -1], np.int32)[line]
     theirs = predicted.columns["line"][np.maximum(pair, 0)]

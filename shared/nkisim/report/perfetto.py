@@ -77,8 +77,8 @@ class _Interned:
         }
 
     def __call__(self, table: int, text: str) -> int:
-        known = self.tables[table]
-        return known.setdefault(text, len(known) + 1)
+        numbers = self.tables[table]
+        return numbers.setdefault(text, len(numbers) + 1)
 
     def note(self, name: str, value: int | float | str) -> bytes:
         """Return a debug annotation: what the UI lists below "Arguments"."""
@@ -92,8 +92,8 @@ class _Interned:
         """Return the InternedData of all strings so far."""
         return b"".join(
             _field(table, _field(1, n) + _field(2, text))
-            for table, known in self.tables.items()
-            for text, n in known.items()
+            for table, numbers in self.tables.items()
+            for text, n in numbers.items()
         )
 
 

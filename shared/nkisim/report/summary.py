@@ -51,8 +51,8 @@ def summary(prof: Any, metrics: bool = False) -> str:
     seconds = values.get("nc_latency")
     time = f"{seconds * 1e6:,.1f} us, " if seconds else ""
     lines = [f"{head['kernel']}: {time}{headline(report)}"]
-    if known := what(head):
-        lines.append(f"    {known}")
+    if line := what(head):
+        lines.append(f"    {line}")
     ordered = head.get("in_order_us")
     if ordered and abs(ordered / head["latency_us"] - 1) > REORDERED:
         lines.append(

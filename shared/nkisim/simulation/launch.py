@@ -277,7 +277,7 @@ def as_kernel(func: Any, what: str = "a kernel") -> Kernel:
         return func
     if not callable(func):
         raise trim(_no_function(type(func).__name__, what))
-    return next(filter(None, (known(func) for known in DIALECTS)), None) or Kernel(func)
+    return next(filter(None, (kernel_of(func) for kernel_of in DIALECTS)), None) or Kernel(func)
 
 
 def _no_function(given: str, what: str = "a kernel") -> NkiError:

@@ -82,10 +82,10 @@ class Timeline:
     def dma_segments(self) -> np.ndarray:
         """Return what each DMA engine did: engine, start_us, end_us, instr, bytes."""
         plan = self._plan
-        known = [transfer for transfer in plan.transfers if transfer is not None]
-        if not known or not len(plan.dma):
+        modelled = [transfer for transfer in plan.transfers if transfer is not None]
+        if not modelled or not len(plan.dma):
             return np.zeros(0, SEGMENT)
-        zero = known[0]
+        zero = modelled[0]
         transfers = [transfer or zero for transfer in plan.transfers]
         spec = self.spec[plan.dma]
         count = np.array([transfer.engines for transfer in transfers])[spec]

@@ -187,5 +187,5 @@ def late_fills(deps: Dependencies, specs: Sequence[OpSpec]) -> tuple[np.ndarray,
     product = np.full(len(deps.queue), -1)  # the first that each instruction waits for
     product[deps.after[of_product]] = deps.before[of_product]
     before, after = product[user[adds]], fill[adds]
-    known = (before >= 0) & (before < after)
-    return before[known], after[known]
+    valid = (before >= 0) & (before < after)
+    return before[valid], after[valid]

@@ -89,12 +89,12 @@ class _Facts:
 
 def _lines(facts: _Facts, line: np.ndarray) -> list[dict[str, Any]]:
     places = facts.plan.trace.lines
-    known: dict[tuple[str, int], int] = {}  # the record tells calls on one line apart
-    index = np.array([known.setdefault((w.file, w.line), len(known)) for w in places] + [-1])
+    numbers: dict[tuple[str, int], int] = {}  # the record tells calls on one line apart
+    index = np.array([numbers.setdefault((w.file, w.line), len(numbers)) for w in places] + [-1])
     first = {n: w for w, n in reversed(list(zip(places, index.tolist())))}
     group = index[line]
-    group[group < 0] = len(known)
-    rows = facts.sums(group, len(known) + 1)
+    group[group < 0] = len(numbers)
+    rows = facts.sums(group, len(numbers) + 1)
     out = [
         {"where": str(first[n]) if n in first else None, **row}
         for n, row in enumerate(rows)

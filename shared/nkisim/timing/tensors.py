@@ -116,8 +116,8 @@ def distinct_bytes(
     item = min(sizes, default=1)
     touched = np.zeros(-(-size // item), bool)
     if picked is not None:
-        known = np.repeat(picked.touched, picked.item // item)
-        touched[: len(known)] |= known[: len(touched)]
+        picked_bytes = np.repeat(picked.touched, picked.item // item)
+        touched[: len(picked_bytes)] |= picked_bytes[: len(touched)]
     for lowest, p in patterns:
         unit = 1 if p.dtype.itemsize == item else p.dtype.itemsize // item
         dims = [(n, abs(s) // item) for n, s in zip(p.shape, p.strides) if n > 1 and s]

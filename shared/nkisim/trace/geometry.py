@@ -150,11 +150,11 @@ class Regions:
         stages = pairs // size
         cuts = np.flatnonzero(np.append(True, np.diff(stages) != 0)) if len(pairs) else pairs
         patterns, classes = (pairs % size).tolist(), np.full(int(self.stage.max(initial=0)) + 1, -1)
-        known: dict[tuple, int] = {}
+        numbers: dict[tuple, int] = {}
         for first, past in zip(cuts.tolist(), [*cuts[1:].tolist(), len(pairs)]):
-            classes[stages[first]] = known.setdefault(tuple(patterns[first:past]), len(known))
+            classes[stages[first]] = numbers.setdefault(tuple(patterns[first:past]), len(numbers))
         which = np.where(several, classes[self.stage], -1)
-        return [np.flatnonzero(which == c) for c in range(len(known))]
+        return [np.flatnonzero(which == c) for c in range(len(numbers))]
 
     def _boxes(self, regions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return first and past last digit of regions, by digit and region.

@@ -371,15 +371,15 @@ class Trace:
         """Return the id of the source line that the user's code is at: in `frame` or above."""
         while frame is not None:
             code = frame.f_code
-            known = self._codes.get(id(code))  # hashing the code itself would take long
-            if known is None:
+            cached = self._codes.get(id(code))  # hashing the code itself would take long
+            if cached is None:
                 users = user_frame(frame) is frame
-                known = self._codes[id(code)] = (
+                cached = self._codes[id(code)] = (
                     code,
                     _line_numbers(code) if users else None,
                     {} if users else None,
                 )
-            _, numbers, ids = known
+            _, numbers, ids = cached
             if ids is not None:
                 at = frame.f_lasti if numbers is None else numbers[frame.f_lasti >> 1]
                 got = ids.get(at)

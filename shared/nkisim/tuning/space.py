@@ -68,9 +68,13 @@ def now(function: Any, name: str) -> Any:
 
     An argument without a default has None.
     """
-    known = parameters(function)
-    if name in known:
-        return None if known[name].default is inspect.Parameter.empty else known[name].default
+    kernel_parameters = parameters(function)
+    if name in kernel_parameters:
+        return (
+            None
+            if kernel_parameters[name].default is inspect.Parameter.empty
+            else kernel_parameters[name].default
+        )
     return constants_of(function).get(name, _MISSING)
 
 
@@ -132,8 +136,8 @@ def _names(variants: Sequence[Any]) -> list[str]:
 def _unknown(function: Any, name: str) -> Exception:
     kernel = kernel_of(function)
     constants = [n for n in constants_of(function) if n.isupper() and not n.startswith("_")]
-    known = [*parameters(function), *constants]
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    names = [*parameters(function), *constants]
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return fail(
         "NKI-K17",
         f"{kernel.__name__} has no argument or constant {name}",
@@ -149,11 +153,11 @@ def _unknown(function: Any, name: str) -> Exception:
 @contextmanager
 def applied(function: Any, candidate: Candidate) -> Iterator[dict[str, Any]]:
     """Set a candidate's constants where its kernel looks them up; yield its arguments by name."""
-    known, constants = parameters(function), constants_of(function)
-    named = {n: v for n, v in candidate.values if n in known}
-    before = {n: constants[n] for n, _ in candidate.values if n not in known}
+    kernel_parameters, constants = parameters(function), constants_of(function)
+    named = {n: v for n, v in candidate.values if n in kernel_parameters}
+    before = {n: constants[n] for n, _ in candidate.values if n not in kernel_parameters}
     try:
-        constants.update((n, v) for n, v in candidate.values if n not in known)
+        constants.update((n, v) for n, v in candidate.values if n not in kernel_parameters)
         yield named
     finally:
         constants.update(before)

@@ -295,8 +295,8 @@ class _Judge:
     def _expected(self, row: Row) -> Any:
         """Return what the reference makes of a candidate's arguments."""
         job, candidate = self.bench.job, row.prediction.candidate
-        known = space.parameters(job.variants[candidate.variant])
-        named = {n: v for n, v in candidate.values if n in known}
+        kernel_parameters = space.parameters(job.variants[candidate.variant])
+        named = {n: v for n, v in candidate.values if n in kernel_parameters}
         assert self.reference is not None
         args, kwargs = job.arguments()
         return verify.expected(self.reference, args, kwargs | named)

@@ -89,11 +89,13 @@ def judge(ran: Ran, right: Any = None, others: Any = None, name: str = "") -> Ve
 def expected(reference: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """Return what the reference makes of the arguments; of those by name, what it takes."""
     try:
-        known = inspect.signature(reference).parameters
+        reference_parameters = inspect.signature(reference).parameters
     except (TypeError, ValueError):
-        known = {}  # type: ignore[assignment]
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in known.values())
-    return reference(*args, **{n: v for n, v in named.items() if takes_any or n in known})
+        reference_parameters = {}  # type: ignore[assignment]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in reference_parameters.values())
+    return reference(
+        *args, **{n: v for n, v in named.items() if takes_any or n in reference_parameters}
+    )
 
 
 @dataclass(frozen=True)

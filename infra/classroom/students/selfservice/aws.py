@@ -143,20 +143,20 @@ def class_is_over(c: dict[str, Any]) -> bool:
     """Return whether the class has used up its budget, as AWS counts it (some hours late)."""
     if not c["budget"]:  # an account without budgets: each student's cap is all there is
         return False
-    at, known = _class_spent.get(c["name"], (0.0, False))
+    at, is_over = _class_spent.get(c["name"], (0.0, False))
     if time.time() - at < 300:
-        return known
+        return is_over
     try:
         b = client("budgets", "us-east-1").describe_budget(
             AccountId=c["account"], BudgetName=c["budget"]
         )["Budget"]
         spent = float(b.get("CalculatedSpend", {}).get("ActualSpend", {}).get("Amount", 0))
-        known = spent >= float(b["BudgetLimit"]["Amount"])
+        is_over = spent >= float(b["BudgetLimit"]["Amount"])
     except botocore.exceptions.ClientError as error:
         if code_of(error) not in FAST:
             raise
-    _class_spent[c["name"]] = (time.time(), known)
-    return known
+    _class_spent[c["name"]] = (time.time(), is_over)
+    return is_over
 
 
 # ---- what schedules ask for ----

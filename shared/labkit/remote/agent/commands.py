@@ -195,8 +195,14 @@ def main(argv):
             request = json.loads(gzip.decompress(sys.stdin.buffer.read()).decode())
             answer = plan(request) if command == "plan" else start(request)
         else:
-            known: dict = {"put": put, "stop": stop, "forget": forget, "clean": clean, "show": show}
-            answer = known[command](*rest)
+            commands: dict = {
+                "put": put,
+                "stop": stop,
+                "forget": forget,
+                "clean": clean,
+                "show": show,
+            }
+            answer = commands[command](*rest)
     except Refused as error:
         answer = {"error": str(error)}
     except OSError as error:

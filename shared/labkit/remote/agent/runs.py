@@ -74,11 +74,11 @@ def find(job):
 def outputs(folder):
     """Return what a run has made in its tree, as path, size and SHA-256; caches are left out."""
     tree, job = folder / "tree", read(folder / "job.json") or {}
-    known, found = job.get("manifest", {}), []
+    manifest, found = job.get("manifest", {}), []
     for path in sorted(tree.rglob("*")):
         name = path.relative_to(tree).as_posix()
         if (
-            name in known
+            name in manifest
             or path.suffix in (".pyc", ".lock", ".tmp")
             or path.is_symlink()
             or set(Path(name).parts) & set(CACHES)

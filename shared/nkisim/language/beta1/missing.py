@@ -32,9 +32,9 @@ NOT_MODELLED = {
 @complete
 def missing(module: str, name: str, names: dict[str, Any]) -> AttributeError:
     """Return the AttributeError for a name that a facade module does not have."""
-    known = NOT_MODELLED.get(module, {})
-    if name in known:
-        more = f": {known[name]}" if known[name] else ""
+    remedies = NOT_MODELLED.get(module, {})
+    if name in remedies:
+        more = f": {remedies[name]}" if remedies[name] else ""
         return AttributeError(
             f"{module}.{name} exists in NKI but is not modelled by nkisim{more}. "
             "`python -m nkisim coverage` lists what is."

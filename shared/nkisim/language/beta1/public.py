@@ -38,16 +38,16 @@ def public(plan: Callable, name: str = "", module: str = "nl") -> Any:
     signature = inspect.signature(plan)
     params = list(signature.parameters.values())[1:]
     signature = signature.replace(parameters=params)
-    known = frozenset(p.name for p in params if p.kind is not p.VAR_POSITIONAL)
+    names = frozenset(p.name for p in params if p.kind is not p.VAR_POSITIONAL)
 
     def function(*args: Any, **kw: Any) -> Any:
         m = machine(api)
         m.flush()
         other = {}
-        if kw and not known.issuperset(kw):  # beta 1 takes and ignores them
-            keywords.unknown(m, api, kw, known)
-            other = {k: v for k, v in kw.items() if k not in known}
-            kw = {k: v for k, v in kw.items() if k in known}
+        if kw and not names.issuperset(kw):  # beta 1 takes and ignores them
+            keywords.unknown(m, api, kw, names)
+            other = {k: v for k, v in kw.items() if k not in names}
+            kw = {k: v for k, v in kw.items() if k in names}
         try:
             result = plan(m, *args, **kw)
         except TypeError:

@@ -189,13 +189,11 @@ class Signature(keywords.Parameters):
 
     def unknown(self, name: str) -> NkiError:
         """Return the error for a keyword that the function does not have."""
-        known = said_of(self.api, name) or unknown_names.argument(self.api, name, self.names)
+        hint = said_of(self.api, name) or unknown_names.argument(self.api, name, self.names)
         near = difflib.get_close_matches(name, self.names, n=1)
         return self.wrong(
             f"{self.api} has no argument {name!r}",
-            known
-            or "".join(f"Did you mean {n!r}?" for n in near)
-            or others.who_has(self.api, name),
+            hint or "".join(f"Did you mean {n!r}?" for n in near) or others.who_has(self.api, name),
         )
 
     def not_a_member(self, name: str, value: Any, enum: type[Enum]) -> NkiError:
@@ -254,10 +252,10 @@ def instruction(own: Row, adapt: Adapter) -> Any:
             m.flush()
         try:
             key, tiles = call_cache.call_signature(signature, args, kw)
-            known = m.core.accepted.get(key) if key is not None else None
-            if known is not None:
-                known.issue(m, tiles, m.trace.line(sys._getframe(1)), write)
-                return NkiInstruction.issued(m, known.name)
+            accepted = m.core.accepted.get(key) if key is not None else None
+            if accepted is not None:
+                accepted.issue(m, tiles, m.trace.line(sys._getframe(1)), write)
+                return NkiInstruction.issued(m, accepted.name)
             found_before = m.findings.total
             name, args, kw = compat.translated(m, own.name, args, kw)
             if name != own.name:

@@ -53,9 +53,9 @@ def _at(
         and shape.__class__ is address.__class__ is tuple
     ):
         key = (memory, m.core.program_id, dtype, shape, address, *map(type, (*shape, *address)))
-        known = m.memory.layouts.get(key)
-        if known is not None:
-            offset, sizes, strides, dt = known
+        layout = m.memory.layouts.get(key)
+        if layout is not None:
+            offset, sizes, strides, dt = layout
             t = Tensor(m, arena.arena(m, memory), offset, sizes, strides, dt, 0, memory)
             t.owner = (
                 len(m.memory.storages) + m.memory.placed,

@@ -26,10 +26,10 @@ class NkiInstruction:
         """Return the handle of the instruction that was issued last."""
         number = len(m.trace.starts) - 1
         if name is not None:
-            known = m.trace.named.setdefault(name, [])
-            if known:
-                refusals.named(m, name, known[-1])
-            known.append(number)
+            numbers = m.trace.named.setdefault(name, [])
+            if numbers:
+                refusals.named(m, name, numbers[-1])
+            numbers.append(number)
         return NkiInstruction(number, name)
 
     def depends_on(self, *producers: NkiInstruction, kind: Any = None) -> NkiInstruction:

@@ -306,9 +306,9 @@ def cpu_simulate(kernel: Any) -> Kernel:
 def of_function(func: Callable) -> Kernel | None:
     """Return a kernel for a plain function that uses this dialect, else None."""
     names = getattr(getattr(func, "__code__", None), "co_names", ())
-    known = getattr(func, "__globals__", {})
+    global_names = getattr(func, "__globals__", {})
     for name in names:
-        module = getattr(known.get(name), "__name__", "") or ""
+        module = getattr(global_names.get(name), "__name__", "") or ""
         if module.startswith(__package__):
             return Kernel(func)
     return None

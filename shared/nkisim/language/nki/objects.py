@@ -19,18 +19,20 @@ class NKIObject:
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
-        known = inspect.get_annotations(cls)
-        for name in known:
+        annotations = inspect.get_annotations(cls)
+        for name in annotations:
             if not hasattr(cls, name):
                 setattr(cls, name, None)
         plain = {
             name: Any
             for name, value in vars(cls).items()
-            if name not in known and not name.startswith("__") and _is_value(value)
+            if name not in annotations and not name.startswith("__") and _is_value(value)
         }
         if plain:  # dataclass() comes after this, and reads annotations
-            typed = {**known, **plain}
-            order = [n for n in known if n not in vars(cls)] + [n for n in vars(cls) if n in typed]
+            typed = {**annotations, **plain}
+            order = [n for n in annotations if n not in vars(cls)] + [
+                n for n in vars(cls) if n in typed
+            ]
             cls.__annotations__ = {name: typed[name] for name in order}
 
     def __init__(self, *args: Any, **kwargs: Any):

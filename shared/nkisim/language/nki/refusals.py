@@ -484,17 +484,17 @@ def read(operands: list[Any], sums: Sums) -> None:
             and t.storage.id in sums
         ):
             end = t.offset + sum((n - 1) * s for n, s in zip(t.shape[1:], t.strides[1:]))
-            known = sums[t.storage.id]
-            known.update((at, True) for at in known if t.offset <= at <= end)
+            in_storage = sums[t.storage.id]
+            in_storage.update((at, True) for at in in_storage if t.offset <= at <= end)
 
 
 def begun(t: Tensor, sums: Sums) -> None:
     """Forget the sums that lay where a tile is made: its products begin others."""
-    known, row = sums.get(t.storage.id, {}), t.storage.row_bytes
+    in_storage, row = sums.get(t.storage.id, {}), t.storage.row_bytes
     (part, first), size = divmod(t.offset, row), prod(t.shape[1:]) * t.itemsize
-    for at in [*known]:
+    for at in [*in_storage]:
         if 0 <= at // row - part < t.shape[0] and 0 <= at % row - first < size:
-            del known[at]
+            del in_storage[at]
 
 
 def added(m: Machine, dst: Tensor, onto: bool, sums: Sums, line: int) -> None:
@@ -502,13 +502,13 @@ def added(m: Machine, dst: Tensor, onto: bool, sums: Sums, line: int) -> None:
 
     A tile at the address of another one begins a sum of its own, whenever it was made.
     """
-    known = sums.setdefault(dst.storage.id, {})
+    in_storage = sums.setdefault(dst.storage.id, {})
     place = dst.storage.id, dst.offset
     same = m.memory.psum_owners.get(place) == dst.owner
     m.memory.psum_owners[place] = dst.owner
-    if onto and same and known.get(dst.offset):
+    if onto and same and in_storage.get(dst.offset):
         _say(m, OPEN, "products are added to a sum in PSUM that was read already", line)
-    known[dst.offset] = False
+    in_storage[dst.offset] = False
 
 
 def output(m: Machine, line: int) -> None:

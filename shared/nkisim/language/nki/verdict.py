@@ -93,8 +93,10 @@ def page(rows: Sequence[Verdict]) -> Rule:
     """Return the page of a rule: its rows have one id."""
     first = rows[0]
     text = "\n".join((first.text, *dict.fromkeys(map(str, rows)), f"Try: {first.remedy}."))
-    known = any(row.verdict == REFUSED or BUILT in row.known for row in rows)
-    return Rule(first.id, first.title, text, hint=first.remedy, refused="warning" if known else "")
+    is_refused = any(row.verdict == REFUSED or BUILT in row.known for row in rows)
+    return Rule(
+        first.id, first.title, text, hint=first.remedy, refused="warning" if is_refused else ""
+    )
 
 
 def before(target: str) -> tuple[str, ...]:
