@@ -30,10 +30,10 @@ def course_dialect(start: Path | None = None) -> str:
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
         try:
-            found = json.loads((folder / MANIFEST).read_text(encoding="utf-8")).get("dialect", "")
+            dialect = json.loads((folder / MANIFEST).read_text(encoding="utf-8")).get("dialect", "")
         except (OSError, ValueError, AttributeError):
             continue
-        return found if found in KERNELS else ""
+        return dialect if dialect in KERNELS else ""
     return ""
 
 

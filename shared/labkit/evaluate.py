@@ -160,8 +160,8 @@ class References:
         function = getattr(self.module, case.reference, None)
         if not callable(function):
             raise SpecError(f"case {case.name}: reference.py has no {case.reference}")
-        found: Callable[..., Any] = function
-        return found
+        reference: Callable[..., Any] = function
+        return reference
 
     def mistakes(self, case: Case, output: int, worst: tuple[int, ...]) -> list[Alternative]:
         """Return what the output would be with the mistakes that are known of the case's lab.
@@ -171,13 +171,13 @@ class References:
         """
         if self._known is None:
             self._known = Mistakes.load(Path(self.module.__file__ or "").parent)
-        found = []
+        alternatives = []
         for i, one in enumerate(case.inputs):
             for j, other in enumerate(case.inputs):
                 if i != j and (one.shape, one.dtype) == (other.shape, other.dtype):
                     result = self.of(case, (i, j))[output]
                     if isinstance(result, np.ndarray):
-                        found.append(
+                        alternatives.append(
                             Alternative(
                                 f"input {i} was overwritten by input {j} before it was used "
                                 "(two tiles at one address?)",
@@ -185,7 +185,7 @@ class References:
                                 kind="aliasing",
                             )
                         )
-        return found + self._known.alternatives(
+        return alternatives + self._known.alternatives(
             case.reference,
             self._function(case),
             make_inputs(case, self.seed),

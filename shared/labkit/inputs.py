@@ -25,8 +25,8 @@ def dtype_of(name: str) -> np.dtype:
         kind = getattr(ml_dtypes, name, None)
         if kind is None:
             raise SpecError(f"unknown dtype {name!r}") from None
-        found: np.dtype[Any] = np.dtype(kind)
-        return found
+        dtype: np.dtype[Any] = np.dtype(kind)
+        return dtype
 
 
 #: How often the inputs lie in memory while a case runs: here and in the process of the kernel, as
@@ -38,8 +38,10 @@ def machine_memory() -> int | None:
     """Return the bytes of memory that this machine has; None where it does not say."""
     if sys.platform == "win32":
         kilobytes = ctypes.c_ulonglong()
-        found = ctypes.windll.kernel32.GetPhysicallyInstalledSystemMemory(ctypes.byref(kilobytes))
-        return kilobytes.value * 1024 if found else None
+        answered = ctypes.windll.kernel32.GetPhysicallyInstalledSystemMemory(
+            ctypes.byref(kilobytes)
+        )
+        return kilobytes.value * 1024 if answered else None
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):

@@ -74,15 +74,15 @@ class Mistakes:
         where: Any = ...
         if reference in self.parts:
             inputs, where = self.parts[reference](worst, *inputs, **kwargs)
-        found = []
+        alternatives = []
         with np.errstate(all="ignore"):
             for mistake in self.of[reference]:
                 result = mistake.output(right, *inputs, **kwargs)
                 result = result[output] if isinstance(result, tuple) else result
                 if result is not None:
                     wrong = result.scores if isinstance(result, AnyArgmax) else np.asarray(result)
-                    found.append(Alternative(mistake.says, wrong, where, mistake.noise))
-        return found
+                    alternatives.append(Alternative(mistake.says, wrong, where, mistake.noise))
+        return alternatives
 
 
 # -- what several labs share ---------------------------------------------------------------------

@@ -245,18 +245,18 @@ def show_check(console: Console, outcomes: Iterable[Outcome], notes: bool = Fals
     Without `notes` those of cases that passed (a failure's report has them), and no notes. What is
     found about a kernel that is meant to be wrong is not news.
     """
-    found: dict[tuple[str, ...], tuple[dict[str, Any], list[str]]] = {}
+    by_place: dict[tuple[str, ...], tuple[dict[str, Any], list[str]]] = {}
     for o in (o for o in outcomes if isinstance(o.case.expect, Passes)):
         for f in o.findings:
             if not notes and (f["severity"] == "note" or o.status != PASSED):
                 continue
             key = f["severity"], f["id"], f["where"] or f["text"]  # shapes differ by case
-            found.setdefault(key, (f, []))[1].append(f"{o.case.name} on {o.target}")
-    if not found and not notes:
+            by_place.setdefault(key, (f, []))[1].append(f"{o.case.name} on {o.target}")
+    if not by_place and not notes:
         return
     console.print()
     for (severity, id, _), (f, runs) in sorted(
-        found.items(), key=lambda item: (list(_SEVERITIES).index(item[0][0]), item[0][1:])
+        by_place.items(), key=lambda item: (list(_SEVERITIES).index(item[0][0]), item[0][1:])
     ):
         more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
         console.print(
@@ -273,7 +273,7 @@ def show_check(console: Console, outcomes: Iterable[Outcome], notes: bool = Fals
     counts = [
         f"{n} {s}{'s' if n != 1 else ''}"
         for s in _SEVERITIES
-        if (n := sum(key[0] == s for key in found))
+        if (n := sum(key[0] == s for key in by_place))
     ]
     console.print(f"findings: {', '.join(counts) or 'none'}", highlight=False)
 
@@ -404,8 +404,8 @@ def case_table(lab: Lab, target: str) -> Table:
         limit = tolerance(dtype, case.accumulate, np.ones(1), case.roundings, case.functions)
         limits = [
             f"{target} {us:g} us p{case.percentile}{word}"
-            for found, word in ((case.threshold_us, ""), (case.relaxed_us, " for a part"))
-            for us in [found.get(target)]
+            for thresholds, word in ((case.threshold_us, ""), (case.relaxed_us, " for a part"))
+            for us in [thresholds.get(target)]
             if us
         ]
         limits += [f"{case.most_transfers:,} DMAs"] * bool(case.most_transfers)

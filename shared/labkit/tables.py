@@ -44,7 +44,7 @@ def read_table(path: Path, need: str, known: Collection[str] = ()) -> list[dict[
         raise SpecError(
             f"{path} must have the column {need}{more}; it has {', '.join(head) or 'nothing'}"
         )
-    found: dict[str, dict[str, str]] = {}
+    by_id: dict[str, dict[str, str]] = {}
     for number, row in enumerate(rows[1:], 2):
         if not any(value.strip() for value in row):
             continue
@@ -54,7 +54,7 @@ def read_table(path: Path, need: str, known: Collection[str] = ()) -> list[dict[
         entry[need] = unicodedata.normalize("NFC", entry[need])
         if not entry[need]:
             raise SpecError(f"{path}, row {number}: no {need}")
-        if entry[need] in found:
+        if entry[need] in by_id:
             raise SpecError(f"{path}, row {number}: {entry[need]} is there twice")
-        found[entry[need]] = entry
-    return list(found.values())
+        by_id[entry[need]] = entry
+    return list(by_id.values())

@@ -75,7 +75,7 @@ def check(kernel: Any, *args: Any, target: str | None = None, **kwargs: Any) -> 
             if not isinstance(rule := getattr(error, "nki_error", error), NkiError):
                 raise
             runs.append([as_finding(rule)])
-    return worst_first(f for found in runs for f in found)
+    return worst_first(f for of_run in runs for f in of_run)
 
 
 def least_us(

@@ -32,12 +32,12 @@ class Program:
 
     def places(self) -> dict[str, list[str]]:
         """Return the words that a command takes in place of a file, of commands that have such."""
-        found = {}
+        words = {}
         for name, parser in self.parsers.items():
             for action in parser._actions:
                 if not action.option_strings and action.choices:
-                    found[name] = [str(word) for word in action.choices]
-        return found
+                    words[name] = [str(word) for word in action.choices]
+        return words
 
     def flags(self) -> dict[str, list[argparse.Action]]:
         """Return the flags of each command that are shown in its help, each spelling once."""

@@ -246,9 +246,9 @@ def _table(text: str) -> dict[str, Any] | None:
     try:
         import tomllib
     except ModuleNotFoundError:  # Python 3.10: strings are all that the table has
-        found = re.search(r"^\[tool\.nkisim\][^\n]*\n((?:(?!\[).*\n?)*)", text, re.M)
-        lines = re.findall(r"^\s*([\w-]+)\s*=\s*[\"'](.*?)[\"']", found[1], re.M) if found else []
-        return dict(lines) if found else None
+        match = re.search(r"^\[tool\.nkisim\][^\n]*\n((?:(?!\[).*\n?)*)", text, re.M)
+        lines = re.findall(r"^\s*([\w-]+)\s*=\s*[\"'](.*?)[\"']", match[1], re.M) if match else []
+        return dict(lines) if match else None
     try:
         table = tomllib.loads(text).get("tool", {}).get("nkisim")
     except tomllib.TOMLDecodeError:

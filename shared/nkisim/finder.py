@@ -220,8 +220,8 @@ def _nki_spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
     backend = requested_backend()
     if backend == "sim":
         return _spec(NKI_PACKAGE)
-    found = PathFinder.find_spec(name, path)
-    if found is None or not is_placeholder(found):
+    spec = PathFinder.find_spec(name, path)
+    if spec is None or not is_placeholder(spec):
         return None  # the real package, or nothing: `_Last` serves that
     if backend == "sdk":
         raise ImportError(no_nki_package_text(), name=name)

@@ -35,9 +35,9 @@ class CellResult:
         self.findings = worst_first(prof.findings)
 
     def __repr__(self) -> str:
-        found = "".join(f"\n{f}" for f in self.findings)
+        lines = "".join(f"\n{f}" for f in self.findings)
         outputs = "".join(f"\n{name}: {text}" for name, text in described(self.outputs))
-        return f"{headline(self.profile)}{outputs}{found or NOTHING_FOUND}"
+        return f"{headline(self.profile)}{outputs}{lines or NOTHING_FOUND}"
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -45,12 +45,12 @@ class CellResult:
             f"{escape(text)}</code></td></tr>"
             for name, text in described(self.outputs)
         )
-        found = (
+        items = (
             "".join(f._repr_html_() for f in self.findings)
             or f"<p>{escape(NOTHING_FOUND.strip())}</p>"
         )
         return (
-            f"<p><b>{escape(headline(self.profile))}</b></p><table>{rows}</table>{found}"
+            f"<p><b>{escape(headline(self.profile))}</b></p><table>{rows}</table>{items}"
             "<details><summary>Timeline, memory, source</summary>"
             f"{self.profile._repr_html_()}</details>"
         )

@@ -107,10 +107,10 @@ def _money(good: dict[str, Any]) -> Iterator[Said]:
 def explained(message: str, region: str) -> tuple[str, str] | None:
     """Return (what, remedy) for a refusal by a rule of the organisation, or None for any other. AWS
     says which action and resource, and not which condition."""
-    found = REFUSED.search(message)
-    if POLICY not in message or not found:
+    match = REFUSED.search(message)
+    if POLICY not in message or not match:
         return None
-    action, resource = found[1], found[2] or "*"
+    action, resource = match[1], match[2] or "*"
     problem = f"A rule of your organisation (a service control policy) forbids {action}."
     return problem, _remedy(action, resource, region)
 

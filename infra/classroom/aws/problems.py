@@ -192,10 +192,10 @@ _OTHER_TIME = re.compile(r"(?:expired|not yet current): (\w+Z).*\((\w+Z) [+-]")
 
 def wrong_clock(message: str) -> tuple[str, str] | None:
     """Return what a refused signature says of this computer's clock, None if it says nothing."""
-    found = _OTHER_TIME.search(message)
-    if not found:
+    match = _OTHER_TIME.search(message)
+    if not match:
         return None
-    here, there = (dt.datetime.strptime(text, "%Y%m%dT%H%M%SZ") for text in found.groups())
+    here, there = (dt.datetime.strptime(text, "%Y%m%dT%H%M%SZ") for text in match.groups())
     minutes = round(abs(here - there).total_seconds() / 60)
     side = "ahead of" if here > there else "behind"
     return f"This computer's clock is {minutes} minutes {side} AWS's.", SET_THE_CLOCK

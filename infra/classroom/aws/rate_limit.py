@@ -71,8 +71,8 @@ def wait_until_found(find: Callable[[], Any], tries: int = LATE_READS) -> Any:
     """Return what `find` finds, asking again for some seconds while it finds nothing (false): what
     was just made is not seen at once everywhere."""
     for k in range(tries):
-        if found := find():
-            return found
+        if result := find():
+            return result
         sleep(min(2**k * 0.5, 5))
     return None
 

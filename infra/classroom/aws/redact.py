@@ -129,8 +129,8 @@ class Redactor:
             lambda m: "ec2-" + self._address(m[1].replace("-", ".")).replace(".", "-"),
             text,
         )
-        found = re.finditer(r"\b([a-z]{1,12})-[0-9a-f]{8,17}\b", text)
-        for kind, whole in {(m[1], m[0]) for m in found}:
+        matches = re.finditer(r"\b([a-z]{1,12})-[0-9a-f]{8,17}\b", text)
+        for kind, whole in {(m[1], m[0]) for m in matches}:
             text = text.replace(whole, self.other(f"id-{kind}", whole, _seventeen(kind)))
         uuid = r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
         return sub("uuid", uuid, lambda n: f"00000000-0000-4000-8000-{n:012d}", text)

@@ -84,9 +84,9 @@ def doctor(run: Run, options: dict[str, Any]) -> dict[str, Any]:
 
 def _quotas(run: Run, region: str, request: bool, add_check: Callable[[str, Any], None]) -> None:
     """Look at each quota that the whole class needs of a region."""
-    found: list[preflight.Need] = []
-    add_check(f"{region}: quotas read", lambda: found.extend(preflight.needs(run, region)))
-    for need in found:
+    needs: list[preflight.Need] = []
+    add_check(f"{region}: quotas read", lambda: needs.extend(preflight.needs(run, region)))
+    for need in needs:
         add_check(
             f"{region}: quota of {need.unit}",
             lambda need=need: preflight.ask(run, need, request),
@@ -94,14 +94,14 @@ def _quotas(run: Run, region: str, request: bool, add_check: Callable[[str, Any]
 
 
 def _drill(run: Run) -> dict[str, Any]:
-    found = drill.drill(run)
-    path = drill.write(run, found)
-    rows = [["ok" if s["good"] else "NO", s["step"], s["seen"]] for s in found.steps]
+    facts = drill.drill(run)
+    path = drill.write(run, facts)
+    rows = [["ok" if s["good"] else "NO", s["step"], s["seen"]] for s in facts.steps]
     return {
         "tables": [{"title": "drill", "columns": ["", "what", "seen"], "rows": rows}],
-        "summary": f"{'every guard acted' if found.good else 'not every guard acted'}; {path}",
+        "summary": f"{'every guard acted' if facts.good else 'not every guard acted'}; {path}",
         "changed": True,
-        "exit_code": 0 if found.good else 1,
+        "exit_code": 0 if facts.good else 1,
     }
 
 

@@ -118,10 +118,10 @@ def _called(run: Run, region: str) -> str:
     while True:
         end = run.cloud.now() + dt.timedelta(hours=1)  # what happens while we wait counts, too
         with doing("read how often the function was called", region):
-            found = run.cloud.client("cloudwatch", region).get_metric_data(
+            counted = run.cloud.client("cloudwatch", region).get_metric_data(
                 MetricDataQueries=[query], StartTime=end - dt.timedelta(hours=3), EndTime=end
             )["MetricDataResults"]
-        calls = int(sum(v for r in found for v in r["Values"]))
+        calls = int(sum(v for r in counted for v in r["Values"]))
         waited = (rate_limit.clock() - start) / 60
         if calls:
             return f"called {calls} times after {waited:.0f} minutes"
@@ -204,11 +204,11 @@ def _budget_stop(run: Run, m: Machine) -> str:
     budgets.stop_actions(run, role, {budgets.class_budget_name(run): {m.region: [m.id]}})
     client, name = run.cloud.client("budgets"), budgets.class_budget_name(run)
     with doing("read the budget's stop action"):
-        found = client.describe_budget_actions_for_budget(
+        actions = client.describe_budget_actions_for_budget(
             AccountId=run.cloud.account, BudgetName=name
         )["Actions"]
     visible, words = audit.cost_tags(run)
-    return f"stop action {[a['Status'] for a in found]}; {words}"
+    return f"stop action {[a['Status'] for a in actions]}; {words}"
 
 
 def _ended(run: Run) -> str:

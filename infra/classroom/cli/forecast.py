@@ -206,11 +206,11 @@ def live_price(run: Run) -> float | None:
         ("capacitystatus", "Used"),
     ]
     try:
-        found = run.cloud.client("pricing", GLOBAL).get_products(
+        products = run.cloud.client("pricing", GLOBAL).get_products(
             ServiceCode="AmazonEC2",
             Filters=[{"Type": "TERM_MATCH", "Field": f, "Value": v} for f, v in filters],
         )["PriceList"]
-        for item in found:
+        for item in products:
             terms = (json.loads(item) if isinstance(item, str) else item)["terms"]["OnDemand"]
             for term in terms.values():
                 for dimension in term["priceDimensions"].values():

@@ -132,8 +132,8 @@ def stop_by_name(cloud: Cloud, name: str, limit: list[str] | None, check: bool, 
     running. `limit` names machines or students."""
     run = Run(ClassSpec.model_construct(name=name), cloud, check=check, say=say)
     listed = sweep.machines(cloud, name, blind=run.warnings)
-    found = [inventory.machine(f.raw, f.region) for f in listed]
-    _stop(run, [m for m in found if not limit or {m.name, *m.students} & set(limit)])
+    machines = [inventory.machine(f.raw, f.region) for f in listed]
+    _stop(run, [m for m in machines if not limit or {m.name, *m.students} & set(limit)])
     return run
 
 

@@ -237,7 +237,7 @@ def _vcpus_of_others(run: Run, region: str) -> float:
     family = run.spec.machine.family[:3]
     spot = run.spec.market == "spot"
     try:
-        found = run.cloud.pages(
+        reservations = run.cloud.pages(
             "ec2",
             region,
             "describe_instances",
@@ -251,7 +251,7 @@ def _vcpus_of_others(run: Run, region: str) -> float:
         return 0
     return sum(
         _vcpus(i)
-        for r in found
+        for r in reservations
         for i in r["Instances"]
         if i["InstanceType"].startswith(family)
         and not _ours(run, i)
@@ -268,27 +268,27 @@ def _vcpus(instance: dict[str, Any]) -> int:
 
 def _tib_of_others(run: Run, region: str) -> float:
     with doing("list the disks", region):
-        found = run.cloud.pages(
+        volumes = run.cloud.pages(
             "ec2",
             region,
             "describe_volumes",
             "Volumes",
             Filters=[{"Name": "volume-type", "Values": ["gp3"]}],
         )
-    return sum(v["Size"] for v in found if not _ours(run, v)) / GIB_PER_TIB
+    return sum(v["Size"] for v in volumes if not _ours(run, v)) / GIB_PER_TIB
 
 
 def _addresses_of_others(run: Run, region: str) -> int:
     with doing("list the Elastic IPs", region):
-        found = run.cloud.ec2(region).describe_addresses()["Addresses"]
-    return sum(not _ours(run, a) for a in found)
+        addresses = run.cloud.ec2(region).describe_addresses()["Addresses"]
+    return sum(not _ours(run, a) for a in addresses)
 
 
 def vcpus(run: Run, region: str, count: int) -> Need | None:
     """Return the vCPU quota that `count` machines need, or None: capacity blocks need none."""
     machine = run.spec.machine
-    found = instance_types.quota_for(machine, run.spec.market)
-    quota = ("ec2", *found, "vCPUs") if found else None
+    limit = instance_types.quota_for(machine, run.spec.market)
+    quota = ("ec2", *limit, "vCPUs") if limit else None
     return quota and _need(run, region, quota, _vcpus_of_others, machine.vcpus, count)
 
 

@@ -329,10 +329,10 @@ def _launch(at: _Progress, region: str, net: access.Network, live: int) -> list[
     if any(r.unknown for r in results):  # perhaps launched, answer lost: look before asking again
         run.say(f"{region}: AWS did not answer all launches; waiting until it lists what began")
         rate_limit.sleep(rate_limit.LISTED_SECONDS)
-        found = {m.name: m for m in inventory.read(run, region)}
+        by_name = {m.name: m for m in inventory.read(run, region)}
         for r in results:
             if r.unknown:
-                r.machine = found.get(r.wanted.name)
+                r.machine = by_name.get(r.wanted.name)
     at.todo = full + later + [r.wanted for r in results if r.machine is None]
     return [r.machine for r in results if r.machine is not None]
 

@@ -114,11 +114,11 @@ def _untagged(run: Run, known: ledger.Ledger, existing: list[Machine]) -> list[s
     listed, name = {m.id for m in existing}, run.spec.name
     places = {r: [i for i in known.ids(r) if i not in listed] for r in run.cloud.regions()}
     with doing("look for machines without a tag"):
-        found = run_all(
+        results = run_all(
             lambda r: sweep.untagged(run.cloud, name, r, places[r]),
             [r for r in places if places[r]],
         )
-    return [f"{sweep.without_a_tag(f, name)}." for here in found for f in here]
+    return [f"{sweep.without_a_tag(f, name)}." for here in results for f in here]
 
 
 def _differences(run: Run, known: ledger.Ledger, existing: list[Machine]) -> list[str]:
@@ -213,13 +213,15 @@ def _seen(run: Run) -> dict[str, tuple[float, float]]:
     """Return budget -> (dollars that it has seen, dollars that it allows)."""
     account = run.cloud.account
     with doing("read the budget"):
-        found = run.cloud.pages("budgets", GLOBAL, "describe_budgets", "Budgets", AccountId=account)
+        budgets = run.cloud.pages(
+            "budgets", GLOBAL, "describe_budgets", "Budgets", AccountId=account
+        )
     return {
         b["BudgetName"]: (
             float(b.get("CalculatedSpend", {}).get("ActualSpend", {}).get("Amount", 0)),
             float(b["BudgetLimit"]["Amount"]),
         )
-        for b in found
+        for b in budgets
     }
 
 

@@ -157,8 +157,8 @@ def _save_all(job: ClassTeardown) -> None:
     """Fetch the work of every machine that AWS lists, wherever; raise WorkNotSaved if some of it
     cannot be had, before anything is deleted."""
     cloud, name, discard = job.cloud, job.name, job.discard
-    found = sweep.machines(cloud, name, job.regions or cloud.regions())
-    living = [inventory.machine(f.raw, f.region) for f in found if f.state != "shutting-down"]
+    machines = sweep.machines(cloud, name, job.regions or cloud.regions())
+    living = [inventory.machine(f.raw, f.region) for f in machines if f.state != "shutting-down"]
     shelf = archives.Shelf(job.out / "work")
     shelf.folder.mkdir(parents=True, exist_ok=True)
     place = None

@@ -44,8 +44,8 @@ def options(out: Path, machine_id: str, proxy: str = "") -> dict[str, str]:
 def of_console(text: str) -> str:
     """Return the ed25519 host key that cloud-init printed, as `ssh-ed25519 AAAA...`, or ""."""
     blocks = PRINTED.findall(text)
-    found = KEY.search(blocks[-1]) if blocks else None
-    return found[0] if found else ""
+    match = KEY.search(blocks[-1]) if blocks else None
+    return match[0] if match else ""
 
 
 def pin(run: Run, machines: list[Machine]) -> None:
@@ -141,7 +141,7 @@ def fingerprints(out: Path, machine_id: str) -> list[str]:
         lines = (out / FILE).read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
-    found = []
+    prints = []
     for line in lines:
         names, _, rest = line.partition(" ")
         kind, _, blob = rest.strip().partition(" ")
@@ -152,5 +152,5 @@ def fingerprints(out: Path, machine_id: str) -> list[str]:
         except (binascii.Error, IndexError):
             continue
         text = base64.b64encode(digest).decode().rstrip("=")
-        found.append(f"{kind.removeprefix('ssh-').upper()} SHA256:{text}")
-    return found
+        prints.append(f"{kind.removeprefix('ssh-').upper()} SHA256:{text}")
+    return prints

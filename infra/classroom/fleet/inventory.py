@@ -181,8 +181,8 @@ def _shared(spec: ClassSpec, existing: dict[str, Machine]) -> dict[str, Wanted]:
 
 def section(spec: ClassSpec, w: Wanted) -> dict[str, str]:
     """Return the tag of a student's section, if the roster says one."""
-    found = {s.section for s in spec.students if s.id == w.owner and s.section}
-    return {tags.SECTION: found.pop()} if found else {}
+    sections = {s.section for s in spec.students if s.id == w.owner and s.section}
+    return {tags.SECTION: sections.pop()} if sections else {}
 
 
 def machine_tags(spec: ClassSpec, w: Wanted) -> dict[str, str]:

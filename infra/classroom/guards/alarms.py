@@ -52,14 +52,14 @@ def _alarm(run: Run, region: str, machine: str, instance_id: str) -> dict[str, A
 def read_alarms(run: Run, region: str) -> dict[str, dict[str, Any]]:
     """Return the idle alarms of the class in a region."""
     with doing("read the alarms", region):
-        found = run.cloud.pages(
+        alarms = run.cloud.pages(
             "cloudwatch",
             region,
             "describe_alarms",
             "MetricAlarms",
             AlarmNamePrefix=tags.prefix(run.spec),
         )
-    return {a["AlarmName"]: a for a in found}
+    return {a["AlarmName"]: a for a in alarms}
 
 
 def alarms(run: Run, region: str, machines: dict[str, str]) -> dict[str, Exception]:

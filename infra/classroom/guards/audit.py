@@ -76,7 +76,7 @@ def _runs(run: Run, region: str, hours: float) -> list[LastRun]:
     """Return every automation of the class's guards within some hours, the oldest first."""
     since = run.cloud.now() - dt.timedelta(hours=hours)
     with doing("read what the guards did", region):
-        found = run.cloud.pages(
+        executions = run.cloud.pages(
             "ssm",
             region,
             "describe_automation_executions",
@@ -87,7 +87,7 @@ def _runs(run: Run, region: str, hours: float) -> list[LastRun]:
             ],
         )
     out: list[tuple[dt.datetime, LastRun]] = []
-    for e in found:
+    for e in executions:
         guard, at = _guard_of(run, e), aware(e["ExecutionStartTime"])
         if guard:
             status, answer = e["AutomationExecutionStatus"], e.get("FailureMessage") or ""
@@ -119,7 +119,7 @@ def refusals(
         for k, name in enumerate(names)
     ]
     with doing("read the scheduler's counters", region):
-        found = run.cloud.pages(
+        metrics = run.cloud.pages(
             "cloudwatch",
             region,
             "get_metric_data",
@@ -128,8 +128,8 @@ def refusals(
             StartTime=end - dt.timedelta(hours=hours),
             EndTime=end,
         )
-    sums = {r["Id"]: 0.0 for r in found}
-    for r in found:
+    sums = {r["Id"]: 0.0 for r in metrics}
+    for r in metrics:
         for at, value in zip(r["Timestamps"], r["Values"]):
             if r["Id"] == "m0" or after is None or aware(at) > after:
                 sums[r["Id"]] += value
@@ -184,9 +184,9 @@ def _unproven(run: Run, region: str) -> str:
 def last(run: Run, region: str) -> list[LastRun]:
     """Return the schedules of a region with their last run; one that never ran has no time."""
     runs = _runs(run, region, 26)
-    found = {seen.guard: seen for seen in runs}
+    by_guard = {seen.guard: seen for seen in runs}
     out = [
-        found.get(guard, LastRun(guard, region, None, "not in the last 26 hours"))
+        by_guard.get(guard, LastRun(guard, region, None, "not in the last 26 hours"))
         for guard in ("unarmed", "nightly", "teardown")
     ]
     # What was refused before the first success is IAM's delay in a new class.
@@ -230,7 +230,7 @@ def cost_tags(run: Run) -> tuple[bool | None, str]:
     """Return whether budgets can see the class's tag (None if this account may not ask), and a
     sentence about it."""
     try:
-        found = run.cloud.client("ce").list_cost_allocation_tags(
+        cost_tag = run.cloud.client("ce").list_cost_allocation_tags(
             TagKeys=[tags.CLASS, tags.BUDGET], Type="UserDefined"
         )["CostAllocationTags"]
     except (be.ClientError, be.BotoCoreError) as error:
@@ -239,7 +239,7 @@ def cost_tags(run: Run) -> tuple[bool | None, str]:
             f" ({code_of(error) or type(error).__name__}): ask the owner of the bill to look at"
             " Billing > Cost allocation tags."
         )
-    active = {t["TagKey"] for t in found if t["Status"] == "Active"}
+    active = {t["TagKey"] for t in cost_tag if t["Status"] == "Active"}
     missing = [k for k in (tags.CLASS, tags.BUDGET) if k not in active]
     if missing:
         return False, (

@@ -225,12 +225,12 @@ def alerts(run: Run) -> set[float]:
     """Return at how many percent the class's budget writes mails."""
     client = run.cloud.client("budgets")
     try:
-        found = client.describe_notifications_for_budget(
+        notifications = client.describe_notifications_for_budget(
             AccountId=run.cloud.account, BudgetName=class_budget_name(run)
         )
     except client.exceptions.NotFoundException:
         return set()
-    return {n["Threshold"] for n in found["Notifications"]}
+    return {n["Threshold"] for n in notifications["Notifications"]}
 
 
 def owner_budget(run: Run, owner: str) -> str:
@@ -243,10 +243,10 @@ def delete_budgets(run: Run, owners: list[str]) -> None:
     if not run.spec.budget.in_aws:
         return
     with doing("read the budgets"):
-        found = run.cloud.pages(
+        budgets = run.cloud.pages(
             "budgets", GLOBAL, "describe_budgets", "Budgets", AccountId=run.cloud.account
         )
-    have = {b["BudgetName"] for b in found}
+    have = {b["BudgetName"] for b in budgets}
     _delete(run, sorted(have & {owner_budget(run, o) for o in owners}))
 
 
@@ -270,7 +270,7 @@ def stop_actions(run: Run, role: str, machines: Stops) -> None:
         return
     client, account, prefix = run.cloud.client("budgets"), run.cloud.account, tags.prefix(run.spec)
     with doing("read the budgets' stop actions"):
-        found = run.cloud.pages(
+        actions = run.cloud.pages(
             "budgets", GLOBAL, "describe_budget_actions_for_account", "Actions", AccountId=account
         )
     wanted = {
@@ -282,7 +282,7 @@ def stop_actions(run: Run, role: str, machines: Stops) -> None:
     }
     kept: set[tuple[str, str, tuple[str, ...]]] = set()
     stale, used = [], []
-    for action in (a for a in found if a["BudgetName"].startswith(prefix)):
+    for action in (a for a in actions if a["BudgetName"].startswith(prefix)):
         ssm = action["Definition"].get("SsmActionDefinition", {})
         ids = tuple(sorted(ssm.get("InstanceIds", [])))
         key = (action["BudgetName"], ssm.get("Region", ""), ids)

@@ -110,9 +110,9 @@ def _cap(run: Run) -> float | None:
     client = run.cloud.client("budgets", GLOBAL)
     with doing("read the class's budget"):
         try:
-            found = client.describe_budget(
+            answer = client.describe_budget(
                 AccountId=run.cloud.account, BudgetName=class_budget_name(run)
             )
         except client.exceptions.NotFoundException:
             return None
-    return float(found["Budget"]["BudgetLimit"]["Amount"])
+    return float(answer["Budget"]["BudgetLimit"]["Amount"])

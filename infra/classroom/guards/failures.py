@@ -200,10 +200,10 @@ def exists(cloud: Cloud, topic: str, region: str) -> bool:
 
 def _subscribers(run: Run, topic: str, region: str) -> dict[str, str]:
     """Return address -> ARN of its subscription, or PENDING."""
-    found = run.cloud.pages(
+    subscriptions = run.cloud.pages(
         "sns", region, "list_subscriptions_by_topic", "Subscriptions", TopicArn=topic
     )
-    return {s["Endpoint"]: s["SubscriptionArn"] for s in found}
+    return {s["Endpoint"]: s["SubscriptionArn"] for s in subscriptions}
 
 
 def _unconfirmed(contact: str, region: str) -> str:

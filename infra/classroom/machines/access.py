@@ -37,11 +37,11 @@ def image(run: Run, region: str) -> str:
     images = locked.get("images") or {} if locked.get("sdk") == run.spec.sdk else {}
     if region in images:
         return images[region]["id"]
-    found = find_image(run, region)
-    images[region] = {"id": found["ImageId"], "name": found["Name"]}
+    newest = find_image(run, region)
+    images[region] = {"id": newest["ImageId"], "name": newest["Name"]}
     if not run.check:
         lock.write(run.spec.folder, sdk=run.spec.sdk, images=images)
-    return found["ImageId"]
+    return newest["ImageId"]
 
 
 def find_image(run: Run, region: str) -> dict[str, Any]:
@@ -57,14 +57,14 @@ def find_image(run: Run, region: str) -> dict[str, Any]:
             Filters=[{"Name": "name", "Values": [query.pattern]}],
             IncludeDeprecated=True,
         )
-    found = sdk.pick_image(images, query)
-    if not found:
+    picked = sdk.pick_image(images, query)
+    if not picked:
         window = f"{query.since} to {query.until}" if query.until else f"since {query.since}"
         raise ClassroomError(
             f"{region} has no Neuron image of SDK {query.sdk} ({query.pattern!r}, dated {window}).",
             "Pin another SDK, or share an image of your own and put its id into class.lock.yml.",
         )
-    return found
+    return picked
 
 
 # ---- network ----
@@ -109,21 +109,21 @@ def _subnets(run: Run, region: str) -> list[dict[str, Any]]:
     if not filters:
         filters = [{"Name": "vpc-id", "Values": [_default_vpc(run, region)]}]
         filters.append({"Name": "default-for-az", "Values": ["true"]})
-    found = run.cloud.pages("ec2", region, "describe_subnets", "Subnets", Filters=filters)
-    missing = sorted(set(chosen or ()) - {s["SubnetId"] for s in found})
-    if missing or not found:
+    subnets = run.cloud.pages("ec2", region, "describe_subnets", "Subnets", Filters=filters)
+    missing = sorted(set(chosen or ()) - {s["SubnetId"] for s in subnets})
+    if missing or not subnets:
         problem = f"no subnet {', '.join(missing)}" if missing else "no subnets"
         raise ClassroomError(
             f"{region} has {problem}{f' in {vpc}' if vpc else ''}.",
             "Correct `subnets` and `vpc` in class.yml; `aws ec2 describe-subnets --region"
             f" {region}` lists what this account sees.",
         )
-    if len(vpcs := sorted({s["VpcId"] for s in found})) > 1:
+    if len(vpcs := sorted({s["VpcId"] for s in subnets})) > 1:
         raise ClassroomError(
             f"The subnets of {region} lie in several networks: {', '.join(vpcs)}.",
             "Name those of one in `subnets`: the class has one security group in a region.",
         )
-    return found
+    return subnets
 
 
 def _default_vpc(run: Run, region: str) -> str:
@@ -147,17 +147,17 @@ def key_pair(run: Run, region: str) -> str:
     become key pairs."""
     ec2, name = run.cloud.ec2(region), tags.prefix(run.spec) + "staff"
     with doing("read the key pairs", region):
-        found = [
+        key_pairs = [
             k
             for k in ec2.describe_key_pairs(IncludePublicKey=True)["KeyPairs"]
             if k["KeyName"] == name
         ]
     wanted = run.spec.staff_public_key
-    if found and found[0].get("PublicKey", "").split()[:2] == wanted.split()[:2]:
+    if key_pairs and key_pairs[0].get("PublicKey", "").split()[:2] == wanted.split()[:2]:
         return name
 
     def replace() -> None:
-        if found:
+        if key_pairs:
             ec2.delete_key_pair(KeyName=name)
         try:
             ec2.import_key_pair(
@@ -170,7 +170,7 @@ def key_pair(run: Run, region: str) -> str:
                 raise
 
     with doing("import the staff key", region):
-        run.do(f"{region}: {'replace' if found else 'import'} staff key", replace)
+        run.do(f"{region}: {'replace' if key_pairs else 'import'} staff key", replace)
     return name
 
 
@@ -184,11 +184,11 @@ def launch_template(run: Run, net: Network, ami: str, block: str | None = None) 
     digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:32]
     with doing("read the launch template", net.region):
         versions = []
-        found = ec2.describe_launch_templates(
+        templates = ec2.describe_launch_templates(
             Filters=[{"Name": "launch-template-name", "Values": [name]}]
         )["LaunchTemplates"]
-        if found:
-            if not tags.ours(found[0].get("Tags"), run.spec.name):
+        if templates:
+            if not tags.ours(templates[0].get("Tags"), run.spec.name):
                 raise ClassroomError(
                     f"{net.region} has a launch template {name} that is not this class's.",
                     "Rename or delete it.",
@@ -199,7 +199,7 @@ def launch_template(run: Run, net: Network, ami: str, block: str | None = None) 
     if versions and versions[0].get("VersionDescription") == digest:
         return name, str(versions[0]["VersionNumber"])
     with doing("write the launch template", net.region):
-        if not found:
+        if not templates:
 
             def create() -> dict[str, Any]:
                 try:

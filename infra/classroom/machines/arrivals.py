@@ -43,14 +43,14 @@ def _read(run: Run, region: str, ids: Iterable[str]) -> dict[str, dict[str, Any]
     wanted, out = sorted(ids), {}
     with doing("look at the new machines", region):
         for i in range(0, len(wanted), IDS_PER_FILTER):
-            found = run.cloud.pages(
+            reservations = run.cloud.pages(
                 "ec2",
                 region,
                 "describe_instances",
                 "Reservations",
                 Filters=[{"Name": "instance-id", "Values": wanted[i : i + IDS_PER_FILTER]}],
             )
-            out.update({m["InstanceId"]: m for r in found for m in r["Instances"]})
+            out.update({m["InstanceId"]: m for r in reservations for m in r["Instances"]})
     return out
 
 
@@ -71,8 +71,8 @@ def ended(run: Run, region: str, machines: list[Machine]) -> set[str]:
     """Return the ids of machines that ended while they started."""
     if run.check or not machines:
         return set()
-    found = _read(run, region, [m.id for m in machines])
-    return {i for i, m in found.items() if m["State"]["Name"] in GONE}
+    instances = _read(run, region, [m.id for m in machines])
+    return {i for i, m in instances.items() if m["State"]["Name"] in GONE}
 
 
 def settle(run: Run, region: str, machines: list[Machine]) -> dict[str, str]:
@@ -82,11 +82,11 @@ def settle(run: Run, region: str, machines: list[Machine]) -> dict[str, str]:
     failed: dict[str, str] = {}
     while left and not run.check:
         waited = rate_limit.clock() - begin
-        for iid, found in _read(run, region, left).items():
-            m, state = left[iid], found["State"]["Name"]
+        for iid, instance in _read(run, region, left).items():
+            m, state = left[iid], instance["State"]["Name"]
             back = state in ("stopping", "stopped")
-            if state in GONE or (back and waited >= STALE_SECONDS and _failed(found)):
-                failed[m.name] = why(found)
+            if state in GONE or (back and waited >= STALE_SECONDS and _failed(instance)):
+                failed[m.name] = why(instance)
             elif state not in GOOD and not (back and waited >= STALE_SECONDS):
                 continue
             m.state = state

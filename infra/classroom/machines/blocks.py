@@ -19,7 +19,7 @@ USABLE = ("active", "scheduled", "payment-pending", "pending")
 def find(run: Run, region: str) -> dict[str, Any] | None:
     """Return the class's block in a region that has not ended."""
     with doing("list the capacity blocks", region):
-        found = run.cloud.pages(
+        reservations = run.cloud.pages(
             "ec2",
             region,
             "describe_capacity_reservations",
@@ -28,7 +28,7 @@ def find(run: Run, region: str) -> dict[str, Any] | None:
         )
     blocks = [
         r
-        for r in found
+        for r in reservations
         if tags.ours(r.get("Tags"), run.spec.name)
         and r["State"] in USABLE
         and r.get("ReservationType") == "capacity-block"

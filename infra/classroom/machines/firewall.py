@@ -44,13 +44,13 @@ def ensure(run: Run, region: str, vpc: str) -> str:
 
 def _find(run: Run, region: str, vpc: str, name: str) -> dict[str, Any] | None:
     with doing("read the security groups", region):
-        found = run.cloud.ec2(region).describe_security_groups(
+        groups = run.cloud.ec2(region).describe_security_groups(
             Filters=[
                 {"Name": "group-name", "Values": [name]},
                 {"Name": "vpc-id", "Values": [vpc]},
             ]
         )
-    return (found["SecurityGroups"] or [None])[0]
+    return (groups["SecurityGroups"] or [None])[0]
 
 
 def _create(run: Run, region: str, vpc: str, name: str) -> dict[str, Any] | None:

@@ -263,14 +263,16 @@ def states(cloud: Cloud, region: str, ids: Collection[str]) -> dict[str, str]:
     """Return id -> state of machines; ids that AWS does not know are not in it."""
     wanted, now = sorted(ids), {}
     for i in range(0, len(wanted), IDS_PER_FILTER):
-        found = cloud.pages(
+        reservations = cloud.pages(
             "ec2",
             region,
             "describe_instances",
             "Reservations",
             Filters=[{"Name": "instance-id", "Values": wanted[i : i + IDS_PER_FILTER]}],
         )
-        now.update({m["InstanceId"]: m["State"]["Name"] for r in found for m in r["Instances"]})
+        now.update(
+            {m["InstanceId"]: m["State"]["Name"] for r in reservations for m in r["Instances"]}
+        )
     return now
 
 

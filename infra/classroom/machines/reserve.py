@@ -28,7 +28,7 @@ ALIVE = ("active", "pending")
 
 def read(cloud: Cloud, name: str, region: str) -> list[dict[str, Any]]:
     """Return the class's reservations of a region that bill; capacity blocks are none."""
-    found = cloud.pages(
+    reservations = cloud.pages(
         "ec2",
         region,
         "describe_capacity_reservations",
@@ -37,7 +37,7 @@ def read(cloud: Cloud, name: str, region: str) -> list[dict[str, Any]]:
     )
     return [
         r
-        for r in found
+        for r in reservations
         if tags.ours(r.get("Tags"), name)
         and r["State"] in ALIVE
         and r.get("ReservationType", "default") != "capacity-block"
@@ -71,8 +71,8 @@ def reserve(run: Run, machines: list[Machine], cancel: bool = False) -> dict[str
     with doing("list the reservations"):
         have = {r: read(run.cloud, spec.name, r) for r in regions}
     if cancel:
-        for region, found in have.items():
-            for r in found:
+        for region, held_there in have.items():
+            for r in held_there:
                 rid = r["CapacityReservationId"]
                 with doing("cancel a reservation", region):
                     run.do(
@@ -87,7 +87,11 @@ def reserve(run: Run, machines: list[Machine], cancel: bool = False) -> dict[str
     tz = spec.teardown_at.tzinfo
     end = dt.datetime.combine(wanted.ends + dt.timedelta(days=1), dt.time(), tz)
     zones = Counter((m.region, m.zone) for m in machines if m.type == spec.instance_type)
-    held = {(region, r["AvailabilityZone"]): r for region, found in have.items() for r in found}
+    held = {
+        (region, r["AvailabilityZone"]): r
+        for region, held_there in have.items()
+        for r in held_there
+    }
     hours = max(0.0, (end - now).total_seconds() / 3600)
     rate = prices.hourly(spec, "on-demand")
     usd = sum(zones.values()) * rate * hours

@@ -29,14 +29,14 @@ AGAIN = (
 def read(run: Run, region: str) -> list[dict[str, Any]]:
     """Return the class's spot requests of a region."""
     with doing("list the spot requests", region):
-        found = run.cloud.pages(
+        requests = run.cloud.pages(
             "ec2",
             region,
             "describe_spot_instance_requests",
             "SpotInstanceRequests",
             Filters=[{"Name": f"tag:{tags.CLASS}", "Values": [run.spec.name]}],
         )
-    return [r for r in found if tags.ours(r.get("Tags"), run.spec.name)]
+    return [r for r in requests if tags.ours(r.get("Tags"), run.spec.name)]
 
 
 def taken(run: Run, machines: Iterable[Machine]) -> dict[str, str]:

@@ -63,7 +63,7 @@ def by_instance(run: Run, blind: list[str] | None = None) -> dict[str, dict[str,
             for k, i in enumerate(ids)
         ]
         with doing("read the hours", region):
-            found = run.cloud.pages(
+            pages = run.cloud.pages(
                 "cloudwatch",
                 region,
                 "get_metric_data",
@@ -73,7 +73,7 @@ def by_instance(run: Run, blind: list[str] | None = None) -> dict[str, dict[str,
                 EndTime=end,
             )
         days: dict[str, dict[str, float]] = {}
-        for r in found:
+        for r in pages:
             hours = days.setdefault(r["Id"], {})
             for at, count in zip(r["Timestamps"], r["Values"]):
                 day = aware(at).date().isoformat()

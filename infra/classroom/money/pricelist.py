@@ -97,7 +97,7 @@ def read(region: str) -> dict[str, Found]:
     out. Raise ClassroomError when the list cannot be had or is not what is documented."""
     home = os.environ.get("CLASSROOM_PRICE_LIST", HOME).rstrip("/")
     offers = _json(home + INDEX, "offers")
-    found: dict[str, Found] = {}
+    figures: dict[str, Found] = {}
     for service in dict.fromkeys(w.service for w in WANTED):
         if service not in offers or "currentRegionIndexUrl" not in offers[service]:
             raise _not_as_documented(home + INDEX, f"it names no region index of {service}")
@@ -108,14 +108,14 @@ def read(region: str) -> dict[str, Found]:
         url = home + files[region]["currentVersionUrl"].removesuffix(".json") + ".csv"
         wanted = [w for w in WANTED if w.service == service]
         for figure, usd in _figures(_rows(url), wanted, url).items():
-            found[figure] = Found(usd, url)
-    return found
+            figures[figure] = Found(usd, url)
+    return figures
 
 
 def ask(client: Any, region: str) -> dict[str, Found]:
     """Return what the Pricing API says of our figures in a region, as `read` does; botocore's
     errors are the caller's."""
-    found: dict[str, Found] = {}
+    figures: dict[str, Found] = {}
     for service, attribute in dict.fromkeys((w.service, w.attribute) for w in WANTED):
         wanted = [w for w in WANTED if (w.service, w.attribute) == (service, attribute)]
         pages = client.get_paginator("get_products").paginate(
@@ -129,8 +129,8 @@ def ask(client: Any, region: str) -> dict[str, Found]:
         )
         rows = (row for page in pages for text in page["PriceList"] for row in _product(text))
         for figure, usd in _figures(rows, wanted, API).items():
-            found[figure] = Found(usd, f"{API}, {service}")
-    return found
+            figures[figure] = Found(usd, f"{API}, {service}")
+    return figures
 
 
 def _product(text: Any) -> Iterator[dict[str, str]]:

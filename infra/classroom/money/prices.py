@@ -217,10 +217,10 @@ def renew(spec: ClassSpec, today: dt.date, client: Callable[[], Any]) -> bool:
     if spec.prices or not any(p.old(today) for p in used(spec)):
         return False
     region = spec.regions[0]
-    found = _asked(region, client)
-    if found:
-        _write(spec.out / KEPT, pricelist.merged(table(spec), found, region, today))
-    return bool(found)
+    figures = _asked(region, client)
+    if figures:
+        _write(spec.out / KEPT, pricelist.merged(table(spec), figures, region, today))
+    return bool(figures)
 
 
 def _write(path: Path, prices: dict[str, Any]) -> None:
@@ -239,17 +239,19 @@ def refresh(
 ) -> dict[str, Any]:
     """Read AWS's prices for the class's first region and write prices.yml next to class.yml."""
     region, name = spec.regions[0], spec.prices or "prices.yml"
-    found = _found(region, client)
+    figures = _found(region, client)
     old = table(spec)
-    new = pricelist.merged(old, found, region, today)
+    new = pricelist.merged(old, figures, region, today)
     path = Path(spec.folder / name)
-    if not check and found:
+    if not check and figures:
         _write(path, new)
-    rows = [[n, f"{price(old, n).usd:g}", f"{f.usd:g}", f.source] for n, f in sorted(found.items())]
-    kept = [w.figure for w in pricelist.WANTED if w.figure not in found]
+    rows = [
+        [n, f"{price(old, n).usd:g}", f"{f.usd:g}", f.source] for n, f in sorted(figures.items())
+    ]
+    kept = [w.figure for w in pricelist.WANTED if w.figure not in figures]
     lines = [f"{n} is not in the list of {region} and keeps its figure and date." for n in kept]
     lines += [f"{n} keeps its figure and date: {why}." for n, why in pricelist.NOT_LISTED.items()]
-    if found and not spec.prices and not check:
+    if figures and not spec.prices and not check:
         lines.append(f"Write `prices: {name}` into class.yml to plan with it.")
     return {
         "tables": [
@@ -261,10 +263,10 @@ def refresh(
             }
         ],
         "lines": lines,
-        "changed": bool(found),
-        "summary": f"{len(found)} figures read"
-        + (f", written to {path}" if found and not check else "; nothing was written"),
-        "exit_code": 0 if found else 1,
+        "changed": bool(figures),
+        "summary": f"{len(figures)} figures read"
+        + (f", written to {path}" if figures and not check else "; nothing was written"),
+        "exit_code": 0 if figures else 1,
     }
 
 

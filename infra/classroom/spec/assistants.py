@@ -67,7 +67,7 @@ def read(path: Path) -> tuple[list[Assistant], list[Problem]]:
     if wrong or "email" not in header:
         bad(1, "The header is not that of a list of staff.", f"Write `{','.join(COLUMNS)}`.")
         return [], problems
-    found: list[Assistant] = []
+    assistants: list[Assistant] = []
     seen: dict[str, int] = {}
     for line, cells in rows[1:]:
         if not any(c.strip() for c in cells):
@@ -92,9 +92,9 @@ def read(path: Path) -> tuple[list[Assistant], list[Problem]]:
             elif value:
                 seen[value] = line
         if len(problems) == before:
-            name = _id(email, {a.id for a in found})
-            found.append(Assistant(name, email, role, sections, row["public_key"]))
-    return found, problems
+            name = _id(email, {a.id for a in assistants})
+            assistants.append(Assistant(name, email, role, sections, row["public_key"]))
+    return assistants, problems
 
 
 def _id(email: str, taken: set[str]) -> str:
@@ -132,7 +132,7 @@ def staff_key(given: str, folder: Path) -> tuple[str, tuple[str, str] | None]:
     except (OSError, UnicodeDecodeError):
         remedy = "Make one with `ssh-keygen -t ed25519`, or name another .pub file."
         return "", (f"The staff key {given!r} cannot be read.", remedy)
-    if found := key_problem(text):
-        problem = found[0].replace("The key", "The staff key")
+    if mistake := key_problem(text):
+        problem = mistake[0].replace("The key", "The staff key")
         return "", (problem, "Name the .pub file of an ed25519 key.")
     return " ".join(text.split()[:2]), None

@@ -318,13 +318,13 @@ def load(path: str | Path, now: dt.datetime | None = None, *, ended_ok: bool = F
     if isinstance(good.get("prices"), str) and good["prices"]:
         itype = str(good.get("instance_type") or "trn1.2xlarge")
         market = str(good.get("market") or "on-demand")
-        found = instance_types.price_problem(folder / good["prices"], itype, market)
-        if found:
-            add(("prices",), *found)
+        problem = instance_types.price_problem(folder / good["prices"], itype, market)
+        if problem:
+            add(("prices",), *problem)
     given = str(data.get("staff_key") or ClassSpec.model_fields["staff_key"].default)
-    staff_key, found = assistants.staff_key(given, folder)
-    if found:
-        add(("staff_key",), *found)
+    staff_key, problem = assistants.staff_key(given, folder)
+    if problem:
+        add(("staff_key",), *problem)
     staff, staff_problems = assistants.read(folder / assistants.FILE)
     problems += staff_problems
     if problems or spec is None:

@@ -96,9 +96,9 @@ def _sdk(good: dict[str, Any]) -> Iterator[Said]:
     version, dialect = good.get("sdk"), good.get("dialect", "neuronxcc.nki")
     if not version or not dialect:
         return
-    found = sdks.dialect_problem(version, dialect)
-    if found:
-        yield ("sdk",), *found
+    mistake = sdks.dialect_problem(version, dialect)
+    if mistake:
+        yield ("sdk",), *mistake
     profiler = "neuron-profile"
     if good.get("profiler") == profiler and sdks.profiler_for(version) != profiler:
         problem = f"SDK {version} has no neuron-profile; it ended with 2.29."

@@ -170,17 +170,17 @@ def identity(person: Person, taken: set[str]) -> str:
         base = f"s{base}" if base else "student"
     if len(base) < 2 or base in RESERVED or base.startswith(RESERVED_START):
         base = f"s-{base}"[:28].rstrip("-")
-    found, n = base, 2
-    while found in taken:
-        found, n = f"{base}-{n}", n + 1
-    assert STUDENT.fullmatch(found), found
-    return found
+    free, n = base, 2
+    while free in taken:
+        free, n = f"{base}-{n}", n + 1
+    assert STUDENT.fullmatch(free), free
+    return free
 
 
 def sections_of(text: str) -> list[str]:
     """Return sections as a tag and a word of a command line take them."""
-    found = (re.sub(r"[^a-z0-9]+", "-", s.lower()) for s in re.split(r",| and |;|\|", text))
-    return [s for s in (f.strip("-")[:40].strip("-") for f in found) if s]
+    words = (re.sub(r"[^a-z0-9]+", "-", s.lower()) for s in re.split(r",| and |;|\|", text))
+    return [s for s in (f.strip("-")[:40].strip("-") for f in words) if s]
 
 
 def section_of(text: str) -> str:
@@ -211,27 +211,27 @@ def merge(folder: Path, source: Path, domain: str, remove: bool, check: bool) ->
             "\n".join(["roster.csv has mistakes; nothing was written.", *map(str, problems)])
         )
     _refuse_without_address(source.name, kind, people)
-    found = _enrol(source.name, people, old)
-    rows = sorted(found.rows + ([] if remove else found.dropped), key=lambda s: s.id)
+    enrolled = _enrol(source.name, people, old)
+    rows = sorted(enrolled.rows + ([] if remove else enrolled.dropped), key=lambda s: s.id)
     if not rows:
         raise ClassroomError(f"{source.name} holds no students.", "Nothing was written.")
-    staff, left = _staff(folder, found.staff, remove)
+    staff, left = _staff(folder, enrolled.staff, remove)
     if not check:
         _write(target, HEADER, [(s.id, s.email, s.public_key, s.section) for s in rows])
         if staff:
             _write(folder / assistants.FILE, assistants.COLUMNS, staff)
-    lines = _changes(found, rows, remove)
-    if found.staff:
+    lines = _changes(enrolled, rows, remove)
+    if enrolled.staff:
         lines.append(_dropped_staff(staff, left, remove))
         lines += [
             f"line {p.line}: staff without a mail address, passed over"
-            for p in found.staff
+            for p in enrolled.staff
             if not EMAIL.fullmatch(p.email)
         ]
     return {
         "lines": lines,
-        "new": found.new,
-        "dropped": [s.id for s in found.dropped],
+        "new": enrolled.new,
+        "dropped": [s.id for s in enrolled.dropped],
         "students": [s.id for s in rows],
         "changed": True,
         "summary": f"{kind}: {len(rows)} students in {target.name}"

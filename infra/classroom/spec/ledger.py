@@ -78,8 +78,8 @@ def path(name: str) -> str:
 def local(out: Path) -> Entries:
     """Return the entries on this computer; raise ClassroomError if the file is garbled."""
     try:
-        found = json.loads((out / "ledger.json").read_text(encoding="utf-8"))
-        return {i: {**entry, "region": entry["region"]} for i, entry in found.items()}
+        entries = json.loads((out / "ledger.json").read_text(encoding="utf-8"))
+        return {i: {**entry, "region": entry["region"]} for i, entry in entries.items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -218,7 +218,7 @@ def _put(run: Run, what: str, value: str, again: bool = False) -> None:
 def classes(cloud: Cloud) -> list[str]:
     """Return the names of all classes of which the account keeps a ledger."""
     with doing("list the classes of the account"):
-        found = cloud.pages(
+        parameters = cloud.pages(
             "ssm", GLOBAL, "get_parameters_by_path", "Parameters", Path=ROOT, Recursive=True
         )
-    return sorted({parameter["Name"].split("/")[2] for parameter in found})
+    return sorted({parameter["Name"].split("/")[2] for parameter in parameters})

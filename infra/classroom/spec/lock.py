@@ -20,10 +20,10 @@ HEAD = (
 def read(folder: Path) -> dict[str, Any]:
     """Return what is locked; {} when nothing is."""
     try:
-        found = yaml.safe_load((folder / NAME).read_text(encoding="utf-8"))
+        locked = yaml.safe_load((folder / NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return locked if isinstance(locked, dict) else {}
 
 
 def write(folder: Path, **changes: Any) -> None:

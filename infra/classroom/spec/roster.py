@@ -153,9 +153,9 @@ def _wrong(row: dict[str, str]) -> Iterator[tuple[str, str]]:
         yield problem, f"Write it as {how}."
     if section and not re.fullmatch(r"[a-z0-9-]{1,40}", section):
         yield "The section is not of a-z, 0-9 and -.", "Write it as lab-01."
-    found = key_problem(key) if key else None
-    if found:
-        yield found
+    mistake = key_problem(key) if key else None
+    if mistake:
+        yield mistake
 
 
 def read(path: Path, shown: str) -> tuple[list[Student], list[Problem]]:
@@ -216,9 +216,9 @@ def expand(limit: list[str], students: list[Student]) -> list[str]:
         if name == word:
             out.append(word)
             continue
-        found = [s.id for s in students if s.section == name.lower()]
-        if not found:
+        ids = [s.id for s in students if s.section == name.lower()]
+        if not ids:
             sections = ", ".join(sorted({s.section for s in students if s.section})) or "none"
             raise ClassroomError(f"There is no section {name}.", f"The roster has: {sections}.")
-        out += found
+        out += ids
     return out

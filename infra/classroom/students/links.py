@@ -91,8 +91,8 @@ def archive(run: Run) -> bytes:
 
 def sources(package: str) -> dict[str, bytes]:
     """Return the Python files of an installed package without folders; they run anywhere."""
-    found = [f for f in resources.files(package).iterdir() if f.name.endswith(".py")]
-    return {f"{package}/{f.name}": f.read_bytes() for f in found}
+    files = [f for f in resources.files(package).iterdir() if f.name.endswith(".py")]
+    return {f"{package}/{f.name}": f.read_bytes() for f in files}
 
 
 def zone_data(zone: str) -> dict[str, bytes]:
@@ -130,22 +130,22 @@ def settings(run: Run) -> dict[str, Any]:
 def _state(run: Run) -> dict[str, Any] | None:
     client = run.cloud.client("lambda", run.spec.regions[0])
     try:
-        found = client.get_function_configuration(FunctionName=tags.function(run.spec))
+        configuration = client.get_function_configuration(FunctionName=tags.function(run.spec))
     except client.exceptions.ResourceNotFoundException:
         return None
-    arn = found["FunctionArn"]
+    arn = configuration["FunctionArn"]
     if client.list_tags(Resource=arn)["Tags"].get(tags.CLASS) != run.spec.name:
         raise ClassroomError(
             f"A function {tags.function(run.spec)} exists that is not tagged as this class's.",
             "Rename or delete it.",
         )
-    return found
+    return configuration
 
 
 def _ready(run: Run) -> bool:
-    found = _state(run) or {}
-    return found.get("State", "Active") == "Active" and (
-        found.get("LastUpdateStatus", "Successful") == "Successful"
+    state = _state(run) or {}
+    return state.get("State", "Active") == "Active" and (
+        state.get("LastUpdateStatus", "Successful") == "Successful"
     )
 
 
@@ -156,12 +156,12 @@ def deploy(run: Run) -> None:
     client, name = run.cloud.client("lambda", region), tags.function(spec)
     if spec.my != "lambda":
         try:
-            found = _state(run)
+            state = _state(run)
         except be.ClientError as error:
             if code_of(error) in DENIED:  # this account could never have made one
                 return
             raise
-        if found is not None:
+        if state is not None:
             run.do(
                 f"{region}: delete function {name}",
                 lambda: client.delete_function(FunctionName=name),
@@ -169,8 +169,8 @@ def deploy(run: Run) -> None:
         return
     with doing("make the students' function", region):
         role = roles.self_service(run)
-        found, code = _state(run), archive(run)
-        old = (found or {}).get("Environment", {}).get("Variables", {})
+        state, code = _state(run), archive(run)
+        old = (state or {}).get("Environment", {}).get("Variables", {})
         environment = {
             "CLASS": json.dumps(settings(run), sort_keys=True),
             "LINK_KEY": old.get("LINK_KEY") or secrets.token_hex(32),
@@ -183,7 +183,7 @@ def deploy(run: Run) -> None:
             "MemorySize": MEMORY,
             "Environment": {"Variables": environment},
         }
-        if found is None:
+        if state is None:
             run.do(
                 f"{region}: create function {name}",
                 lambda: when_assumable(
@@ -198,13 +198,13 @@ def deploy(run: Run) -> None:
             )
         else:
             sha = base64.b64encode(hashlib.sha256(code).digest()).decode()
-            if found["CodeSha256"] != sha:
+            if state["CodeSha256"] != sha:
                 run.do(
                     f"{region}: update the code of function {name}",
                     lambda: client.update_function_code(FunctionName=name, ZipFile=code),
                 )
                 rate_limit.wait_until_found(lambda: run.check or _ready(run))
-            if any(found.get(k) != v for k, v in configured.items()):
+            if any(state.get(k) != v for k, v in configured.items()):
                 run.do(
                     f"{region}: update function {name}",
                     lambda: client.update_function_configuration(FunctionName=name, **configured),
@@ -254,14 +254,14 @@ def signer(run: Run) -> LinkSigner | None:
         return None
     client, name = run.cloud.client("lambda", run.spec.regions[0]), tags.function(run.spec)
     with doing("read the students' function", run.spec.regions[0]):
-        found = _state(run)
-        if found is None:
+        state = _state(run)
+        if state is None:
             return None
         try:
             url = client.get_function_url_config(FunctionName=name)["FunctionUrl"]
         except client.exceptions.ResourceNotFoundException:
             return None
-    key = found.get("Environment", {}).get("Variables", {}).get("LINK_KEY", "")
+    key = state.get("Environment", {}).get("Variables", {}).get("LINK_KEY", "")
     return LinkSigner(run.spec.name, url, bytes.fromhex(key)) if key else None
 
 

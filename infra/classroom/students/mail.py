@@ -47,10 +47,10 @@ def _verified(ses: Any, address: str, region: str) -> bool:
     for identity in (address, address.rpartition("@")[2]):
         with doing(f"ask SES about {identity}", region):
             try:
-                found = ses.get_email_identity(EmailIdentity=identity)
+                answer = ses.get_email_identity(EmailIdentity=identity)
             except ses.exceptions.NotFoundException:
                 continue
-        if found.get("VerifiedForSendingStatus"):
+        if answer.get("VerifiedForSendingStatus"):
             return True
     return False
 
@@ -59,10 +59,10 @@ def refused(run: Run, machines: list[Machine]) -> list[str]:
     """Return what to tell about mails that SES has refused."""
     if not run.spec.mail_from:
         return []
-    found = {m.name: m.tags.get(tags.UNMAILED, "") for m in machines}
+    unmailed = {m.name: m.tags.get(tags.UNMAILED, "") for m in machines}
     bad = {
         name: answer
-        for name, answer in sorted(found.items())
+        for name, answer in sorted(unmailed.items())
         if answer and not answer.endswith(" ok")
     }
     if not bad:

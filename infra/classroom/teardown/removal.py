@@ -341,12 +341,12 @@ def _members(cloud: Cloud, group: Found) -> str:
     is not known."""
     inside = [{"Name": "group-id", "Values": [group.id]}]
     try:
-        found = cloud.pages(
+        interfaces = cloud.pages(
             "ec2", group.region, "describe_network_interfaces", "NetworkInterfaces", Filters=inside
         )
     except (be.ClientError, be.BotoCoreError):
         return ""
-    ids = [i["NetworkInterfaceId"] for i in found]
+    ids = [i["NetworkInterfaceId"] for i in interfaces]
     return "; ".join(
         f"network interface {i} is in it: if nothing needs that, aws ec2 delete-network-interface"
         f" --region {group.region} --network-interface-id {i}"

@@ -151,7 +151,7 @@ def sweep(
     results = each(lambda job: job[2](), jobs)
     refused = {r for (what, r, _), _, e in results if what == "instances" and code_of(e) in DENIED}
     out.closed = [r for r in sorted(refused - known.regions) if _closed(cloud, r)]
-    for (what, region, _), found, error in results:
+    for (what, region, _), resources, error in results:
         everywhere_ = ("budgets", "roles", "buckets")
         if error is not None and region in out.closed and what not in everywhere_:
             continue
@@ -164,7 +164,7 @@ def sweep(
             if what in ("instances", "spot-request"):
                 out.unseen.add(region)
         else:
-            out.found += found or []
+            out.found += resources or []
     listed = {f.id for f in out.found if f.kind == "spot-request"}
     out.found += [
         Found("spot-request", f.region, request, "", True, {"InstanceId": f.id})
@@ -251,10 +251,10 @@ def machines(
 ) -> list[Found]:
     """Return the machines of a class in some regions, or all. For a region that cannot be read,
     `blind` gets a line; without `blind`, the caller looks again and says so then."""
-    found = each(lambda region: _instances(cloud, name, region), regions or cloud.regions())
+    by_region = each(lambda region: _instances(cloud, name, region), regions or cloud.regions())
     if blind is not None:
-        blind += [f"{region} could not be read: {words_of(e)}" for region, _, e in found if e]
-    return [f for _, listed, _ in found for f in listed or []]
+        blind += [f"{region} could not be read: {words_of(e)}" for region, _, e in by_region if e]
+    return [f for _, listed, _ in by_region for f in listed or []]
 
 
 def _ec2(cloud: Cloud, name: str, region: str, kind: str) -> list[Found]:
@@ -344,8 +344,8 @@ def _functions(cloud: Cloud, name: str, region: str) -> list[Found]:
     out = []
     for f in cloud.pages("lambda", region, "list_functions", "Functions"):
         if f["FunctionName"].startswith(f"trainium-labs_{name}_"):
-            found = client.list_tags(Resource=f["FunctionArn"])["Tags"]
-            if found.get(tags.CLASS) == name:
+            tags_of = client.list_tags(Resource=f["FunctionArn"])["Tags"]
+            if tags_of.get(tags.CLASS) == name:
                 out.append(Found("function", region, f["FunctionName"], "", False, f))
     return out
 

@@ -134,8 +134,8 @@ def unsafe(
     for m in machines:
         if name in discard or m.name in discard:
             continue
-        found = {s: shelf.problem(m, s, now) for s in m.students if s not in discard}
-        bad = [f"{s}: {why}" if s != m.name else why for s, why in found.items() if why]
+        problems = {s: shelf.problem(m, s, now) for s in m.students if s not in discard}
+        bad = [f"{s}: {why}" if s != m.name else why for s, why in problems.items() if why]
         if bad:
             out[m.name] = "; ".join(bad)
     return out
@@ -162,9 +162,9 @@ def require(
     now: dt.datetime,
 ) -> None:
     """Raise WorkNotSaved unless every machine may be ended."""
-    found = unsafe(folder, name, machines, discard, now)
-    if found:
-        raise WorkNotSaved(name, found)
+    problems = unsafe(folder, name, machines, discard, now)
+    if problems:
+        raise WorkNotSaved(name, problems)
 
 
 def summary(shelf: Shelf, machines: Iterable[Machine]) -> list[dict[str, Any]]:

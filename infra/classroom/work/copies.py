@@ -79,11 +79,11 @@ class Folder:
             )
             for o in page.get("Contents", [])
         ]
-        found = each(self.json, keys)
-        for _, _, error in found:
+        answers = each(self.json, keys)
+        for _, _, error in answers:
             if error:
                 raise error
-        return {k.split("/")[1].removesuffix(".json"): v for k, v, _ in found if v}
+        return {k.split("/")[1].removesuffix(".json"): v for k, v, _ in answers if v}
 
     def versions(self, student: str, owners: dict[str, dict[str, Any]]) -> list[Copy]:
         """Return every copy of a student's work, the newest first."""
@@ -103,15 +103,15 @@ class Folder:
 
     def fetch(self, copy: Copy, path: Path) -> str:
         """Write a copy to a file and return its checksum; raise if it is not what was packed."""
-        found = self.s3.get_object(**self.own, Key=copy.key, VersionId=copy.version)
+        answer = self.s3.get_object(**self.own, Key=copy.key, VersionId=copy.version)
         digest, part = hashlib.sha256(), path.with_name(f".{path.name}.part")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with part.open("wb") as out:
-                for piece in found["Body"].iter_chunks(CHUNK):
+                for piece in answer["Body"].iter_chunks(CHUNK):
                     digest.update(piece)
                     out.write(piece)
-            if digest.hexdigest() != found["Metadata"].get("sha256"):
+            if digest.hexdigest() != answer["Metadata"].get("sha256"):
                 raise ClassroomError(
                     f"The copy of {copy.student}'s work of {copy.at:%Y-%m-%d %H:%M} is damaged.",
                     "Take an older one: restore --as-of.",
@@ -268,10 +268,10 @@ def enrol(run: Run, machines: list[Machine], fresh: Collection[str] = ()) -> dic
             if m.name in fresh:
                 former = {i: o for i, o in owners.items() if i != m.id}
                 for student in m.students:
-                    found = place.versions(student, former)
-                    if found:
-                        place.hand_over(found[0], prefix, f"restored-{found[0].at:%Y-%m-%d}")
-                        given[student] = found[0].at
+                    versions = place.versions(student, former)
+                    if versions:
+                        place.hand_over(versions[0], prefix, f"restored-{versions[0].at:%Y-%m-%d}")
+                        given[student] = versions[0].at
 
         for m, _, error in each(one, [m for m in machines if m.id]):
             if error:
@@ -424,8 +424,8 @@ def empty(cloud: Cloud, region: str, bucket: str) -> None:
     """Delete every version in a bucket, and the bucket."""
     s3 = cloud.client("s3", region)
     for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
-        found = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
-        items = [{"Key": v["Key"], "VersionId": v["VersionId"]} for v in found]
+        versions = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
+        items = [{"Key": v["Key"], "VersionId": v["VersionId"]} for v in versions]
         for at in range(0, len(items), 1000):
             answer = s3.delete_objects(
                 Bucket=bucket, Delete={"Objects": items[at : at + 1000], "Quiet": True}

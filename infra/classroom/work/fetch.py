@@ -151,14 +151,14 @@ def _current(cloud: Cloud, region: str, machines: Collection[Machine]) -> list[M
     out = []
     for i in range(0, len(ids), IDS_PER_FILTER):
         with doing("list the machines", region):
-            found = cloud.pages(
+            reservations = cloud.pages(
                 "ec2",
                 region,
                 "describe_instances",
                 "Reservations",
                 Filters=[{"Name": "instance-id", "Values": ids[i : i + IDS_PER_FILTER]}],
             )
-        out += [machine(instance, region) for r in found for instance in r["Instances"]]
+        out += [machine(instance, region) for r in reservations for instance in r["Instances"]]
     return out
 
 
@@ -214,8 +214,8 @@ def save(
     needed = []
     for m in todo:
         people = [s for s in m.students if wanted(m, s)]
-        if any(shelf.problem(m, s, cloud.now()) for s in people) and (found := copied(m)):
-            say(f"{found.student}: {found.size / 1024:,.0f} KiB fetched from the class's bucket")
+        if any(shelf.problem(m, s, cloud.now()) for s in people) and (copy := copied(m)):
+            say(f"{copy.student}: {copy.size / 1024:,.0f} KiB fetched from the class's bucket")
         missing = [s for s in people if shelf.problem(m, s, cloud.now())]
         done.saved += [s for s in people if s not in missing]
         if missing:

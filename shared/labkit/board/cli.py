@@ -183,11 +183,11 @@ def _page(args: argparse.Namespace) -> int:
         raise SpecError("--public-key takes the 64 hexadecimal digits that `key` and `sign` print")
     good: list[Entry] = []
     refused: list[tuple[str, str]] = []
-    for path, found in read_entries(args.entries, args.public_key):
-        if isinstance(found, Entry):
-            good.append(found)
+    for path, entry in read_entries(args.entries, args.public_key):
+        if isinstance(entry, Entry):
+            good.append(entry)
         else:
-            refused.append((path.name, str(found)))
+            refused.append((path.name, str(entry)))
     made = tables(good, args.dialects_together)
     write(args.out, render(made, args.public_key, len(good), refused))
     if args.csv:

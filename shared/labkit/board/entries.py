@@ -120,7 +120,7 @@ def sign(key: Any, body: dict[str, Any]) -> dict[str, Any]:
 
 def body_of(verdict: dict[str, Any], name: str, at: str) -> dict[str, dict[str, Any]]:
     """Return the bodies of a verdict's entries by target; {} unless every judged time is right."""
-    found: dict[str, dict[str, Any]] = {}
+    bodies: dict[str, dict[str, Any]] = {}
     for target in sorted({c["target"] for c in verdict["cases"]}):
         cases = [c for c in verdict["cases"] if c["target"] == target]
         timed = [
@@ -130,7 +130,7 @@ def body_of(verdict: dict[str, Any], name: str, at: str) -> dict[str, dict[str, 
         ]
         times = {c["case"]: c["latency_us"] for c in timed}
         if times and all(c["status"] == "passed" for c in cases):
-            found[target] = {
+            bodies[target] = {
                 "name": name,
                 "lab": verdict["lab"],
                 "dialect": verdict.get("dialect", "beta1"),
@@ -144,24 +144,24 @@ def body_of(verdict: dict[str, Any], name: str, at: str) -> dict[str, dict[str, 
                 "hbm_bytes": _of_all(timed, hbm_bytes),
                 "least_bytes": _of_all(timed, lambda c: c.get("least_bytes")),
             }
-    return found
+    return bodies
 
 
 def _of_all(
     cases: list[dict[str, Any]], number: Callable[[dict[str, Any]], int | None]
 ) -> dict[str, int]:
     """Return a number by case; {} unless each case has it."""
-    found = {c["case"]: n for c in cases if (n := number(c))}
-    return found if len(found) == len(cases) else {}
+    by_case = {c["case"]: n for c in cases if (n := number(c))}
+    return by_case if len(by_case) == len(cases) else {}
 
 
 def _positive(body: dict[str, Any], key: str) -> dict[str, float]:
     """Return a body's numbers by case, {} if it has none; raise ValueError for what is no number
     above 0."""
-    found = {str(case): float(number) for case, number in body.get(key, {}).items()}
-    if not all(0 < number < math.inf for number in found.values()):
+    by_case = {str(case): float(number) for case, number in body.get(key, {}).items()}
+    if not all(0 < number < math.inf for number in by_case.values()):
         raise ValueError(key)
-    return found
+    return by_case
 
 
 def verify(document: Any, public: str) -> Entry:

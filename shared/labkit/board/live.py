@@ -218,7 +218,7 @@ class Contest:
             else:
                 (folder / lab.kernels.name).write_bytes(body)
                 source = "s"
-            found = submissions.take(
+            submission = submissions.take(
                 {"student": student, "source": source},
                 Path(scratch),
                 lab.name,
@@ -226,22 +226,22 @@ class Contest:
                 None,
                 folder,
             )
-        if found.problem:
-            return None, found.problem
+        if submission.problem:
+            return None, submission.problem
         seed = seed_of(self.data, lab.name)
         of = digest(lab.folder, nkisim.__version__, str(seed))
         return {
             "student": student,
             "name": lab.name,
             "lab": str(lab.folder.resolve()),
-            "files": {n: d.decode("utf-8", "surrogateescape") for n, d in found.files.items()},
+            "files": {n: d.decode("utf-8", "surrogateescape") for n, d in submission.files.items()},
             "kernels": lab.kernels.stem,
             "sandbox": self.sandbox,
             "seed": seed,
             "full": False,
-            "submission_sha256": found.sha256,
+            "submission_sha256": submission.sha256,
             "of": self.graded.points,
-            "key": hashlib.sha256(f"{of}{found.sha256}".encode()).hexdigest(),
+            "key": hashlib.sha256(f"{of}{submission.sha256}".encode()).hexdigest(),
             "staff_us": self.staff_us,
             "memory": self.memory,
             "total_s": self.graded.plan.total_s,
@@ -350,17 +350,17 @@ class Contest:
         student = self.who(header, at, given, digest_of(number.encode()))
         signed = seconds(at)
         fresh = signed is not None and abs(time.time() - signed) <= CLOCK
-        found = self.store.status(int(number)) if re.fullmatch("[0-9]{1,18}", number) else None
-        if student is None or not fresh or found is None or found["student"] != student:
+        status = self.store.status(int(number)) if re.fullmatch("[0-9]{1,18}", number) else None
+        if student is None or not fresh or status is None or status["student"] != student:
             return 404, {"error": "there is no such submission of yours"}
         answer: dict[str, Any] = {
             "id": int(number),
-            "state": found["state"],
-            "before": found["before"],
-            "sha256": found["sha"],
+            "state": status["state"],
+            "before": status["before"],
+            "sha256": status["sha"],
         }
-        if found["verdict"]:
-            verdict = json.loads(found["verdict"])
+        if status["verdict"]:
+            verdict = json.loads(status["verdict"])
             answer |= {
                 "points": verdict["points"],
                 "of": verdict["of"],

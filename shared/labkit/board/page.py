@@ -60,7 +60,7 @@ def _ratio(value: float | None) -> str:
 
 def columns(t: Table) -> dict[str, Callable[[Standing], str]]:
     """Return the numbers of a table's lines: name of the column -> text; "-" if it is not known."""
-    found: dict[str, Callable[[Standing], str]] = {
+    texts: dict[str, Callable[[Standing], str]] = {
         "score": lambda s: _ratio(s.score),
         "times as fast": lambda s: _ratio(s.speed),
         "times fewer bytes": lambda s: _ratio(s.fewer),
@@ -69,8 +69,8 @@ def columns(t: Table) -> dict[str, Callable[[Standing], str]]:
         "bytes / least": lambda s: _ratio(s.over_least),
     }
     for name in () if t.on_bytes else ("score", "times fewer bytes", "bytes / least"):
-        del found[name]
-    return found
+        del texts[name]
+    return texts
 
 
 def csv_of(tables: Sequence[Table]) -> str:

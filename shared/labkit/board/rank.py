@@ -109,13 +109,13 @@ def tables(entries: Iterable[Entry], together: bool = False) -> list[Table]:
     for e in entries:
         dialect = "" if together else e.dialect
         groups.setdefault((e.lab, e.kind, e.backend, e.version, e.target, dialect), []).append(e)
-    found = []
+    tables = []
     for key, members in sorted(groups.items()):
         references = sorted((e for e in members if e.name == REFERENCE), key=lambda e: e.at)
         if references:
-            found.append(_table(key, members, references[-1]))
+            tables.append(_table(key, members, references[-1]))
         else:
-            found.append(
+            tables.append(
                 Table(
                     *key,
                     (),
@@ -128,7 +128,7 @@ def tables(entries: Iterable[Entry], together: bool = False) -> list[Table]:
                     ),
                 )
             )
-    return found
+    return tables
 
 
 def _table(key: Key, entries: list[Entry], reference: Entry) -> Table:

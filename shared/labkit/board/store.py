@@ -118,8 +118,10 @@ class Store:
     def counts(self) -> dict[str, int]:
         """Return how many wait, are being judged, and are done."""
         with self._lock:
-            found = dict(self._db.execute("SELECT state, count(*) FROM submissions GROUP BY state"))
-        return {state: found.get(state, 0) for state in ("waiting", "running", "done")}
+            by_state = dict(
+                self._db.execute("SELECT state, count(*) FROM submissions GROUP BY state")
+            )
+        return {state: by_state.get(state, 0) for state in ("waiting", "running", "done")}
 
     def verdicts(self) -> list[tuple[int, str, float, str]]:
         """Return (number, student, received, verdict) of all that are done."""

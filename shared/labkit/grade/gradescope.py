@@ -257,7 +257,7 @@ def autograde(argv: Sequence[str] | None = None) -> int:
     graded = load_plan(folder).speaking(dialect_of(args.kernels))
     seed = seed_from(secret + args.lab)
     with tempfile.TemporaryDirectory() as scratch:
-        found = submissions.take(
+        submission = submissions.take(
             {"student": "submission", "source": "submission"},
             root,
             args.lab,
@@ -269,22 +269,22 @@ def autograde(argv: Sequence[str] | None = None) -> int:
         "student": "submission",
         "name": args.lab,
         "lab": str(folder.resolve()),
-        "files": {n: d.decode("utf-8", "surrogateescape") for n, d in found.files.items()},
+        "files": {n: d.decode("utf-8", "surrogateescape") for n, d in submission.files.items()},
         "kernels": args.kernels,
         "sandbox": kind,
         "seed": seed,
         "full": False,
-        "submission_sha256": found.sha256,
+        "submission_sha256": submission.sha256,
         "of": graded.points,
-        "key": digest(folder, found.sha256),
+        "key": digest(folder, submission.sha256),
         "staff_us": {},
         "memory": memory.fit(1, graded.plan.memory_gb * memory.GIB, memory.machine())[1],
         **limits(graded.plan.total_s, args.minutes),
     }
-    if found.problem:
+    if submission.problem:
         from .run import _unjudged
 
-        verdict = _unjudged(task, found.problem)
+        verdict = _unjudged(task, submission.problem)
     else:
         verdict = grade_one(task)
     document = results(verdict)

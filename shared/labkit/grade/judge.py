@@ -382,14 +382,14 @@ def on_other_inputs(bench: Bench, outcome: Outcome, reply: dict[str, Any], modul
         references = References(module, seed_of(bench.job, case.name, str(number)))
         other = bench.run_again(draw, target, references.seed)
         expected = () if "error" in other else references.of(draw)
-        found = judge(draw, target, other, expected, references)
-        if found.status != PASSED:
-            outcome.status, outcome.stats[OTHERS] = FAILED, found.text
+        on_draw = judge(draw, target, other, expected, references)
+        if on_draw.status != PASSED:
+            outcome.status, outcome.stats[OTHERS] = FAILED, on_draw.text
             outcome.text = (
                 "right on the inputs of this case, and fails on others of the same shapes: it is "
                 "run on more inputs than the tester has, and on the ranges of the lab's other cases"
             )
-            outcome.detail = f"{outcome.text}\n\n{found.detail or found.text}"
+            outcome.detail = f"{outcome.text}\n\n{on_draw.detail or on_draw.text}"
             return
 
 

@@ -32,11 +32,11 @@ def stored(out: Path) -> LatePolicy | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        policy = json.loads(path.read_text(encoding="utf-8"))
         return LatePolicy(
-            parse_time(found["deadline"]) if found["deadline"] else None,
-            float(found["late_per_day"]),
-            int(found["late_days"]),
+            parse_time(policy["deadline"]) if policy["deadline"] else None,
+            float(policy["late_per_day"]),
+            int(policy["late_days"]),
         )
     except (OSError, ValueError, LookupError, TypeError):
         raise SpecError(
@@ -112,7 +112,7 @@ def _changed(
     submissions: dict[str, Any] = {}
     if (out / "submissions.json").is_file():
         submissions = json.loads((out / "submissions.json").read_text(encoding="utf-8"))
-    found = []
+    changes = []
     for id, entry in sorted(submissions.items()):
         path = out / "verdicts" / f"{id}.json"
         row = next((r for s, r in rows.items() if safe_id(s) == id), {})
@@ -123,11 +123,11 @@ def _changed(
         submitted = parse_time(at) if at else None
         before, after = (points * late.share(submitted)[0] for late in (old, new))
         if round(before, 2) != round(after, 2):
-            found.append(f"{entry['student']} {before:.4g} -> {after:.4g}")
+            changes.append(f"{entry['student']} {before:.4g} -> {after:.4g}")
         elif (
             is_address(row.get("source", ""))
             and not row.get("commit")
             and old.deadline != new.deadline
         ):
-            found.append(f"{entry['student']} (another commit may count)")
-    return found
+            changes.append(f"{entry['student']} (another commit may count)")
+    return changes

@@ -103,15 +103,15 @@ def loops_of(requests: list[Request]) -> dict[int, dict[int, Body]]:
     for place, request in enumerate(requests):
         if (loop := request.advances) is not None:
             places[loop].append(place)
-    found = {}
+    loops = {}
     for at in places.values():
         indices = [requests[place].answer for place in at[:-1]]
         whole = indices and requests[at[-1]].failed
         if not whole or not all(type(index) is int for index in indices):
             continue
         after = [*at[1:], at[-1] + 1]
-        found[at[0]] = {
+        loops[at[0]] = {
             index: Body(requests, begin, end, until)
             for index, begin, end, until in zip(indices, at, after, after[1:])
         }
-    return found
+    return loops

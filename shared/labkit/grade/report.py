@@ -265,8 +265,8 @@ def canvas(rows: Sequence[dict[str, Any]], graded: Graded) -> str:
 
 
 def _by_line(row: dict[str, Any], texts: Sequence[str]) -> list[float]:
-    found = {line["text"]: line["points"] for line in row["lines"]}
-    return [found.get(text, 0.0) for text in texts]
+    points = {line["text"]: line["points"] for line in row["lines"]}
+    return [points.get(text, 0.0) for text in texts]
 
 
 def _statistics(rows: Sequence[dict[str, Any]], of: float) -> dict[str, Any]:
@@ -289,11 +289,11 @@ def _statistics(rows: Sequence[dict[str, Any]], of: float) -> dict[str, Any]:
 
 
 def _line_statistics(rows: Sequence[dict[str, Any]], texts: Sequence[str]) -> list[dict[str, Any]]:
-    found = []
+    rows_of_lines = []
     for i, text in enumerate(texts):
         of = next((line["of"] for r in rows for line in r["lines"] if line["text"] == text), 0.0)
         points = [_by_line(r, texts)[i] for r in rows] or [0.0]
-        found.append(
+        rows_of_lines.append(
             {
                 "text": text,
                 "of": of,
@@ -303,4 +303,4 @@ def _line_statistics(rows: Sequence[dict[str, Any]], texts: Sequence[str]) -> li
                 "percent": round(100 * statistics.mean(points) / of, 1) if of else 0,
             }
         )
-    return found
+    return rows_of_lines

@@ -110,8 +110,8 @@ class _OperatorName:
 @functools.lru_cache(maxsize=256)  # instructions remember what an operator is
 def _numpy_function(name: str) -> Any:
     """Return the ufunc of that name, or what stands for another function of NumPy."""
-    found = getattr(np, name, None)
-    return found if isinstance(found, np.ufunc) else _OperatorName(name)
+    function = getattr(np, name, None)
+    return function if isinstance(function, np.ufunc) else _OperatorName(name)
 
 
 class Refused(Exception):

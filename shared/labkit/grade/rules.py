@@ -52,7 +52,7 @@ def find_flags(file: str, text: str) -> list[dict[str, object]]:
         tree = ast.parse(text.removeprefix("\ufeff"))  # a mark of byte order, which Python skips
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    found: dict[int, str] = {}
+    flags: dict[int, str] = {}
     for node in ast.walk(tree):
         if not isinstance(node, (ast.stmt, ast.expr)):
             continue
@@ -63,19 +63,19 @@ def find_flags(file: str, text: str) -> list[dict[str, object]]:
             names = [node.module or "."]
         for name in names:
             if name.split(".")[0] not in _ALLOWED:
-                found.setdefault(node.lineno, f"imports {name[:60]}")
+                flags.setdefault(node.lineno, f"imports {name[:60]}")
         if isinstance(node, ast.Name) and node.id in _NAMES:
-            found.setdefault(node.lineno, f"uses {node.id}")
+            flags.setdefault(node.lineno, f"uses {node.id}")
         if (
             isinstance(node, ast.Attribute)
             and node.attr.startswith("__")
             and node.attr not in ("__name__", "__init__", "__doc__")
         ):
-            found.setdefault(node.lineno, f"uses .{node.attr[:60]}")
+            flags.setdefault(node.lineno, f"uses .{node.attr[:60]}")
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if any(trace in node.value for trace in _TRACES) and len(node.value) < 200:
-                found.setdefault(node.lineno, "names a part of the simulator or the grader")
-    return [{"file": file, "line": line, "what": flag} for line, flag in sorted(found.items())][:20]
+                flags.setdefault(node.lineno, "names a part of the simulator or the grader")
+    return [{"file": file, "line": line, "what": flag} for line, flag in sorted(flags.items())][:20]
 
 
 def read_source(
@@ -96,8 +96,8 @@ def read_source(
             timeout=SLOWEST,
         )
         if done.returncode == 0:
-            found = json.loads(done.stdout)
-            return found["flags"], found["refused"]
+            answer = json.loads(done.stdout)
+            return answer["flags"], answer["refused"]
     except subprocess.TimeoutExpired:
         pass
     return (
@@ -112,15 +112,15 @@ def _refused(job: Mapping[str, Any]) -> dict[str, list[dict[str, object]]]:
     nkisim.be_strict()
     text = job["files"].get(job["kernels"], "")
     linecache.cache[job["kernels"]] = (len(text), None, text.splitlines(True), job["kernels"])
-    found: dict[str, list[dict[str, object]]] = {}
+    by_kernel: dict[str, list[dict[str, object]]] = {}
     for name in job["names"]:
         try:
-            found[name] = refused_in(text, job["kernels"], name, job["dialect"])
+            by_kernel[name] = refused_in(text, job["kernels"], name, job["dialect"])
         except (SyntaxError, ValueError):
             break  # the kernels do not run either
         except (RecursionError, MemoryError):
-            found[name] = [UNREADABLE]
-    return found
+            by_kernel[name] = [UNREADABLE]
+    return by_kernel
 
 
 def main() -> None:

@@ -255,7 +255,7 @@ def make_tasks(
     }
     common["staff_us"] = staff.times(graded, out / "private", common, grade_one)
     key = digest(lab.folder, key, json.dumps(common["staff_us"], sort_keys=True))
-    found, tasks = [], []
+    taken, tasks = [], []
     for student in sorted(wanted):
         with tempfile.TemporaryDirectory(prefix="labkit-submissions-") as scratch:
             submission = submissions.take(
@@ -267,7 +267,7 @@ def make_tasks(
                 Path(scratch),
                 request.sources,
             )
-        found.append(submission)
+        taken.append(submission)
         files = {
             name: data.decode("utf-8", "surrogateescape") for name, data in submission.files.items()
         }
@@ -280,13 +280,13 @@ def make_tasks(
                 "key": hashlib.sha256(f"{key}{submission.sha256}".encode()).hexdigest(),
             }
         )
-    ids = [s.id.casefold() for s in found]  # on macOS capital letters make no other file
-    twice = [s.student for s in found if ids.count(s.id.casefold()) > 1]
+    ids = [s.id.casefold() for s in taken]  # on macOS capital letters make no other file
+    twice = [s.student for s in taken if ids.count(s.id.casefold()) > 1]
     if twice:
         raise SpecError(
             f"{twice[0]!r} and {twice[1]!r} would have the same files; name one of them otherwise"
         )
-    return found, tasks
+    return taken, tasks
 
 
 def run_tasks(

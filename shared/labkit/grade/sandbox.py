@@ -107,14 +107,14 @@ def _packages() -> list[tuple[str, str]]:
     import ml_dtypes
     import numpy
 
-    found = []
+    packages = []
     for module in (numpy, ml_dtypes):
         folder = Path(str(module.__file__)).resolve().parent
-        found.append((str(folder), folder.name))
+        packages.append((str(folder), folder.name))
         libraries = folder.with_name(f"{folder.name}.libs")
         if libraries.is_dir():
-            found.append((str(libraries), libraries.name))
-    return found
+            packages.append((str(libraries), libraries.name))
+    return packages
 
 
 def filters() -> bool:

@@ -336,9 +336,9 @@ def numbers(frame):
         return {}
     held = frame.f_locals
     plain = (bool, int, float, str, type(None))
-    found = {k: held[k] for k in names if k in held and type(held[k]) in plain}
+    values = {k: held[k] for k in names if k in held and type(held[k]) in plain}
     forget(frame, held)
-    return found
+    return values
 
 
 def restore(frame, before):
@@ -634,27 +634,27 @@ def signature(func):
     values = func.__defaults__ or ()
     given.update(zip(names[positional - len(values) : positional], values))
     kinds = [int(at >= code.co_posonlyargcount) for at in range(positional)]
-    found = list(zip(names, kinds))
+    parameters = list(zip(names, kinds))
     rest = names[positional + keyword_only :]
-    found += [(rest.pop(0), 2)] if code.co_flags & 4 else []
-    found += [(name, 3) for name in names[positional : positional + keyword_only]]
-    found += [(rest.pop(0), 4)] if code.co_flags & 8 else []
+    parameters += [(rest.pop(0), 2)] if code.co_flags & 4 else []
+    parameters += [(name, 3) for name in names[positional : positional + keyword_only]]
+    parameters += [(rest.pop(0), 4)] if code.co_flags & 8 else []
     plain = (int, float, str, type(None))
     shown = {n: [v if isinstance(v, plain) else "..."] for n, v in given.items()}
     if hasattr(func, "__self__") and positional:  # a method has its first argument already
-        del found[0]
+        del parameters[0]
     where = [code.co_filename[len(State.folder) :], code.co_firstlineno, code.co_name]
-    return [where, [[n, kind, shown.get(n, [])] for n, kind in found]]
+    return [where, [[n, kind, shown.get(n, [])] for n, kind in parameters]]
 
 
 def written_to(func):
     """Return the places and the names of the parameters that are annotated as mutable."""
-    notes, found = getattr(func, "__annotations__", {}), []
+    notes, written = getattr(func, "__annotations__", {}), []
     for place, name in enumerate(parameters(func)):
         note = notes.get(name, "")
         if re.search(r"\bmutable(_tensor)?\b", str(getattr(note, "_nki_path", None) or note)):
-            found += [place, name]
-    return found
+            written += [place, name]
+    return written
 
 
 def parameters(func):

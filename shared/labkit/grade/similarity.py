@@ -20,18 +20,18 @@ WINDOW = 8  # of so many neighbours, one is kept
 
 def tokens(text: str) -> list[str]:
     """Return the tokens of a file: names and literals by kind only, comments and layout not."""
-    found = []
+    kinds = []
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.NAME:
-                found.append(token.string if keyword.iskeyword(token.string) else "n")
+                kinds.append(token.string if keyword.iskeyword(token.string) else "n")
             elif token.type == tokenize.NUMBER:
-                found.append("0")
+                kinds.append("0")
             elif token.type == tokenize.OP:
-                found.append(token.string)
+                kinds.append(token.string)
     except (tokenize.TokenError, SyntaxError, ValueError):
         pass  # as far as it is Python
-    return found
+    return kinds
 
 
 def fingerprints(text: str) -> set[int]:

@@ -27,9 +27,9 @@ def times(
     key = hashlib.sha256((task["key"] + text).encode()).hexdigest()
     path = private / "staff.json"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["key"] == key:
-            return dict(found["us"])
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        if stored["key"] == key:
+            return dict(stored["us"])
     except (OSError, ValueError, LookupError, TypeError):
         pass
     try:

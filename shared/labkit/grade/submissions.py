@@ -477,17 +477,17 @@ def take(
     """Return one submission; what is wrong with it is its `problem`, never an exception."""
     sources = sources or Sources()
     student = row["student"]
-    found = Submission(student, safe_id(student))
+    submission = Submission(student, safe_id(student))
     try:
         if row.get("submitted_at"):
-            found.submitted = parse_time(row["submitted_at"])
+            submission.submitted = parse_time(row["submitted_at"])
         source = row.get("source", "")
         if not source:
             raise Bad(NOTHING)
         if is_address(source):
             here = "://" not in source and not _SHORT.fullmatch(source)
             sources.check(root.resolve().joinpath(source).as_uri() if here else source)
-            found.files, commit = _of_git(
+            submission.files, commit = _of_git(
                 str(root / source) if here else source,
                 row.get("commit", ""),
                 deadline,
@@ -496,29 +496,29 @@ def take(
                 scratch,
                 "https:ssh" + ":file" * sources.local,
             )
-            found.notes.append(f"commit {commit}")
-            return _whole(found, editable)
+            submission.notes.append(f"commit {commit}")
+            return _whole(submission, editable)
         path = _inside(root, source, sources.local)
         if path.is_symlink() or not path.exists():
             raise Bad(NOTHING)
         elif path.is_dir():
-            found.files = _pick(_of_folder(path), lab, editable)
+            submission.files = _pick(_of_folder(path), lab, editable)
         elif path.name.endswith(".zip"):
             with zipfile.ZipFile(path) as archive:
-                found.files = _pick(_of_zip(archive), lab, editable)
+                submission.files = _pick(_of_zip(archive), lab, editable)
         else:
             with _unpacked(path) as file:
                 bounded = Bounded(file)
                 with tarfile.open(fileobj=bounded, mode="r:") as tar:
-                    found.files = _pick(_of_tar(tar, bounded), lab, editable)
-        return _whole(found, editable)
+                    submission.files = _pick(_of_tar(tar, bounded), lab, editable)
+        return _whole(submission, editable)
     except (Bad, SpecError) as error:
-        found.files = {}  # an address, or what a host says of it, may hold escape codes
-        found.problem = "".join(c if c.isprintable() else " " for c in str(error))
+        submission.files = {}  # an address, or what a host says of it, may hold escape codes
+        submission.problem = "".join(c if c.isprintable() else " " for c in str(error))
     except Exception as error:  # of the libraries that read formats, whatever those raise
-        found.files = {}
-        found.problem = f"the submission cannot be read ({type(error).__name__})"
-    return found
+        submission.files = {}
+        submission.problem = f"the submission cannot be read ({type(error).__name__})"
+    return submission
 
 
 def _whole(found: Submission, editable: Sequence[str]) -> Submission:

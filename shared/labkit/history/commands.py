@@ -48,22 +48,22 @@ def history(argv: Sequence[str] | None = None) -> int:
     """Show latencies over time, from the server if one is configured, else from results/."""
     args = history_parser().parse_args(argv)
     console, server = terminal(), None if args.here else configured()
-    source, found = f"{args.results}", []
+    source, measured = f"{args.results}", []
     if server is not None:
         try:
             send(args.results, server)
-            found, source = server.read(), server.url
+            measured, source = server.read(), server.url
         except HistoryError as error:
             console.print(
                 f"[yellow]{escape(str(error))}[/]; showing {args.results} instead; "
                 f"{len(waiting(args.results, server))} of its runs wait to be sent",
                 soft_wrap=True,
             )
-    if not found:
-        found = [p for run in runs_of(args.results) for p in points(run)]
+    if not measured:
+        measured = [p for run in runs_of(args.results) for p in points(run)]
     rows = {
         key: values
-        for key, values in series(found).items()
+        for key, values in series(measured).items()
         if (not args.labs or key[1] in args.labs)
         and (args.case or "") in key[2]
         and args.target in (None, key[3])

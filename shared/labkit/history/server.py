@@ -111,7 +111,7 @@ class Server:
         query = f'SELECT "p50", "right" FROM "{MEASUREMENT}" GROUP BY {", ".join(TAGS)}'
         body, _ = self._open("query", db=self.bucket, epoch="ns", q=query)
         try:
-            found = json.loads(body)["results"][0].get("series", ())
+            series = json.loads(body)["results"][0].get("series", ())
         except (ValueError, KeyError, IndexError, TypeError):
             raise HistoryError(f"{self.url} does not answer InfluxQL") from None
         return [
@@ -121,7 +121,7 @@ class Server:
                 "time": row[0],
                 "fields": {k: v for k, v in zip(one["columns"][1:], row[1:]) if v is not None},
             }
-            for one in found
+            for one in series
             for row in one["values"]
         ]
 

@@ -29,20 +29,20 @@ def _driver() -> str:
 
 
 def _devices() -> str:
-    found = devices()
-    if not found:
+    listed = devices()
+    if not listed:
         raise NeuronError("neuron-ls sees no device; sudo modprobe neuron, or restart the machine")
     busy = sorted(
         {
             str(p.get("pid"))
-            for d in found
+            for d in listed
             for p in d.get("neuron_processes") or ()
             if isinstance(p, dict)
         }
     )
-    cores = sum(int(d.get("nc_count") or 0) for d in found)
+    cores = sum(int(d.get("nc_count") or 0) for d in listed)
     yours = f"; yours is core {core()}" if core() else ""
-    return f"{len(found)} devices, {cores} cores{yours}" + (
+    return f"{len(listed)} devices, {cores} cores{yours}" + (
         f"; in use by process {', '.join(busy)}" if busy else ""
     )
 

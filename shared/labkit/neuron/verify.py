@@ -243,8 +243,8 @@ def verify_case(
             and not isinstance(case.expect, MustFailNumerically)
             and (case.reference or case.kernel not in RANDOM)
         ):
-            found = reply["outputs"]
-            outputs[backend] = found if isinstance(found, tuple) else (found,)
+            given = reply["outputs"]
+            outputs[backend] = given if isinstance(given, tuple) else (given,)
     for backend in [b for b in backends[1:] if b in outputs and backends[0] in outputs]:
         for ours, theirs in zip(outputs[backends[0]], outputs[backend]):
             if isinstance(ours, np.ndarray) and isinstance(theirs, np.ndarray):
@@ -484,12 +484,12 @@ def report(
     answer.update(compared)
     text = json.dumps(compared, indent=1) + "\n"
     (out / "verify_sim.json").write_text(text, encoding="utf-8")
-    found = records(rows, labs, root)
+    measured = records(rows, labs, root)
     path = out / "verify_sim.records.json"
-    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     proposal = (
         propose(path, root)
-        if found["records"]
+        if measured["records"]
         else "nothing was measured, so there is nothing to fit"
     )
     shown = {k: v for k, v in facts.items() if k in ("time", "sdk", "target", "git_commit") and v}

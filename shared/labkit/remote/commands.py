@@ -42,17 +42,17 @@ def remote(argv: Sequence[str] | None = None) -> int:
     args = remote_parser().parse_args(argv)
     tree, err = read_tree(Path.cwd()), Console(stderr=True, highlight=False)
     if args.host:
-        found, _ = hosts.resolve(args.host, args, tree, err)
+        chosen, _ = hosts.resolve(args.host, args, tree, err)
     else:
-        found = hosts.remembered(tree)
-    if not found:
+        chosen = hosts.remembered(tree)
+    if not chosen:
         raise RemoteError("no host was used from here yet; --host NAME says where to look")
 
     def say(text: str) -> None:
         err.print(f"[dim]{escape(text)}[/]", soft_wrap=True)
 
     links, there, code = [], [], 0
-    for host in found:
+    for host in chosen:
         run = Run(host, tree, say, to_terminal)
         try:
             state = run.state()

@@ -61,14 +61,14 @@ def elsewhere(program: Sequence[str], argv: Sequence[str]) -> int:
     tree = read_tree(Path.cwd())
     job = job_of(program, rest, args, tree)
     err = Console(stderr=True, highlight=False)
-    found, after = hosts.resolve(args.host, args, tree, err)
+    named, after = hosts.resolve(args.host, args, tree, err)
     left = False
     try:
-        if len(found) > 1:
+        if len(named) > 1:
             from .many import on_all
 
-            return on_all(found, job, tree, err)
-        return one(found[0], job, tree, err)
+            return on_all(named, job, tree, err)
+        return one(named[0], job, tree, err)
     except (Left, Lost) as error:
         left = True
         err.print(escape(str(error)), soft_wrap=True)

@@ -115,10 +115,10 @@ def _run(module: ModuleType, job: dict[str, Any], workdir: Path) -> dict[str, An
             raise SpecError(f"{Path(job['kernels']).name} has no constant named {name}")
         setattr(module, name, value)
     level = os.environ.get("NKISIM_CHECKS")
-    found: list[dict[str, Any]] = []
+    refused: list[dict[str, Any]] = []
     if job["backend"] == "sim":  # elsewhere the compiler says it itself
-        found = in_source(Path(job["kernels"]), job["kernel"], dialect)
-    if (job.get("meant_to_be_wrong") or found) and level == "strict":
+        refused = in_source(Path(job["kernels"]), job["kernel"], dialect)
+    if (job.get("meant_to_be_wrong") or refused) and level == "strict":
         del os.environ["NKISIM_CHECKS"]  # so that it comes to its end
     try:
         ran = run_kernel(
@@ -144,7 +144,7 @@ def _run(module: ModuleType, job: dict[str, Any], workdir: Path) -> dict[str, An
     reply = {
         "several": several,
         "stats": ran.stats,
-        "findings": as_told(with_found(found, ran.findings)),
+        "findings": as_told(with_found(refused, ran.findings)),
         "latency": ran.latency,
         "latency_kind": ran.latency_kind,
     }

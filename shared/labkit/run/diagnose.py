@@ -262,14 +262,14 @@ def _stale_tile(e: np.ndarray, a: np.ndarray, bad: np.ndarray, limit: Tolerance)
     else:
         e, a, bad = (array.reshape(-1, array.shape[-1]) for array in (e, a, bad))
     wrong = np.flatnonzero(bad.all(axis=1))[:64]
-    found = [
+    stale = [
         (row, int(hit[0]))
         for row in wrong
         if (hit := np.flatnonzero(_close(a[row], e, limit).all(axis=1))).size
     ]
-    if not wrong.size or len(found) < 0.9 * wrong.size:
+    if not wrong.size or len(stale) < 0.9 * wrong.size:
         return None
-    row, source = found[0]
+    row, source = stale[0]
     return Guess(
         "stale tile",
         f"row {row} of the output (in rows of {e.shape[1]} elements) holds "

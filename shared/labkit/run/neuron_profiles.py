@@ -48,10 +48,10 @@ def summary(neff: Path, ntff: Path) -> dict[str, Any]:
     )
     start = min((text.find(c) for c in "{[" if c in text), default=-1)
     try:
-        found = json.loads(text[start:])
+        metrics = json.loads(text[start:])
     except ValueError:
         raise NeuronError(f"{profiler().name} did not print a summary as JSON") from None
-    return flat(found)
+    return flat(metrics)
 
 
 def flat(found: Any) -> dict[str, Any]:
@@ -118,17 +118,17 @@ def tables(folder: Path) -> dict[str, list[dict[str, Any]]]:
             "Neuron Explorer writes Parquet, for which pyarrow is needed: run  "
             "python -m pip install pyarrow"
         ) from None
-    found: dict[str, list[dict[str, Any]]] = {}
+    tables_of: dict[str, list[dict[str, Any]]] = {}
     for name in TABLES:
         rows: list[dict[str, Any]] = []
         for path in sorted(folder.rglob(f"{name}*.parquet")):
             if path.name.split(".")[0].rstrip("0123456789_-") == name:
                 rows += parquet.read_table(path).to_pylist()
         if rows:
-            found[name] = rows
-    if "Instruction" not in found:
+            tables_of[name] = rows
+    if "Instruction" not in tables_of:
         raise NeuronError(f"there is no Instruction.parquet in {folder}")
-    return found
+    return tables_of
 
 
 def bring(profile: str) -> list[str]:

@@ -92,15 +92,15 @@ def devices() -> list[dict[str, Any]]:
             raise
         text = call("neuron-ls", "--output-format", "json", limit_s=30)
     try:
-        found = json.loads(text)
+        listed = json.loads(text)
     except ValueError:
         raise NeuronError(
             "neuron-ls does not answer in JSON; is the driver loaded (lsmod | grep neuron)?"
         ) from None
-    if isinstance(found, dict):
-        lists = [v for v in found.values() if isinstance(v, list)]
-        found = max(lists, key=len, default=[])
-    return [one for one in found if isinstance(one, dict)]
+    if isinstance(listed, dict):
+        lists = [v for v in listed.values() if isinstance(v, list)]
+        listed = max(lists, key=len, default=[])
+    return [one for one in listed if isinstance(one, dict)]
 
 
 def core() -> str:

@@ -50,16 +50,16 @@ def in_source(kernels: Path, kernel: str, dialect: str) -> list[dict[str, Any]]:
     try:
         return refused_in(text, str(kernels), kernel, dialect)
     except RecursionError:
-        found: list[dict[str, Any]] = []
+        refused: list[dict[str, Any]] = []
 
         def read() -> None:
             try:
-                found.extend(refused_in(text, str(kernels), kernel, dialect))
+                refused.extend(refused_in(text, str(kernels), kernel, dialect))
             except (RecursionError, MemoryError):
-                found.append(UNREADABLE)
+                refused.append(UNREADABLE)
 
         deeply(read)
-        return found
+        return refused
 
 
 def deeply(read: Callable[[], None]) -> None:

@@ -115,15 +115,15 @@ def export(
             if path.suffix == ".md":
                 text = render(text, dialect, f"{name}/{file}")
             if path.suffix == ".py":
-                text, found = split_file(path)
-                if file in KERNELS.values() and not found:
+                text, solutions = split_file(path)
+                if file in KERNELS.values() and not solutions:
                     raise SpecError(
                         f"labs/{name}/{file} has no solution between markers: it "
                         "would be published as it is"
                     )
                 ast.parse(text, f"{name}/{file}")
-                regions += found
-                secret += [(f"{r.file}:{r.line}", r.lines) for r in found]
+                regions += solutions
+                secret += [(f"{r.file}:{r.line}", r.lines) for r in solutions]
             given.append(text)
             files[f"labs/{name}/{file}"] = text.encode()
         tour = root / "labs" / name / tour_of(dialect)
@@ -186,14 +186,14 @@ def secrets_by_lab(
 
     What the tour of another lab shows is no secret: a load and a store look alike everywhere.
     """
-    found = Secrets({}, {})
+    secrets = Secrets({}, {})
     for lab in dict.fromkeys(place.partition("/")[0] for place, _ in secret):
         of_lab = [(place, lines) for place, lines in secret if place.startswith(f"{lab}/")]
         others = [text for name, text in tours.items() if name != lab]
         part = secrets_of(of_lab, [*given, *others])
-        found.lines.update(part.lines)
-        found.shapes.update(part.shapes)
-    return found
+        secrets.lines.update(part.lines)
+        secrets.shapes.update(part.shapes)
+    return secrets
 
 
 def code_of(notebook: Path) -> str:

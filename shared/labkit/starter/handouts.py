@@ -74,8 +74,8 @@ def render(text: str, dialect: str, page: str = "the page") -> str:
 
 def _unfold(part: str) -> str:
     """Return a part without the fold around it, if it is one."""
-    before, found, rest = part.partition(FOLDED)
-    return before + rest.replace("</details>", "", 1) if found else part
+    before, fold, rest = part.partition(FOLDED)
+    return before + rest.replace("</details>", "", 1) if fold else part
 
 
 def _named(text: str, dialect: str) -> str:

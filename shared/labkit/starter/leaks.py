@@ -91,15 +91,15 @@ def fingerprints(code: str) -> Mapping[str, int]:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError):
         return {}
-    found = {}
+    line_by_hash = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt) and sum(1 for _ in ast.walk(node)) >= LARGE:
             copy = ast.parse(ast.unparse(node))
             if isinstance(copy.body[0], (ast.FunctionDef, ast.ClassDef)):
                 copy.body[0].name = "f"
             text = ast.dump(_Rename().visit(copy))
-            found[hashlib.sha256(text.encode()).hexdigest()] = node.lineno
-    return found
+            line_by_hash[hashlib.sha256(text.encode()).hexdigest()] = node.lineno
+    return line_by_hash
 
 
 def _dedent(lines: Iterable[str]) -> str:
@@ -188,12 +188,12 @@ def find_leaks(folder: Path, secrets: Secrets) -> list[Leak]:
         text = data.decode("utf-8", "replace")
         if name.endswith((".ipynb", ".json")):  # lines of code are strings there
             text += "\n" + text.replace("\\n", "\n").replace('"', "\n")
-        found = [line for line in dict.fromkeys(_lines(text)) if line in secrets.lines]
-        places = [secrets.lines[line] for line in found]
+        leaked = [line for line in dict.fromkeys(_lines(text)) if line in secrets.lines]
+        places = [secrets.lines[line] for line in leaked]
         least = TOGETHER if ".whl!" in name else 1
         leaks += [
             Leak(name, f"the line {line!r} of {place}")
-            for line, place in zip(found, places)
+            for line, place in zip(leaked, places)
             if places.count(place) >= least
         ]
         codes = [text] if ".py" in name or name.startswith("git") else []

@@ -84,8 +84,8 @@ def split(text: str, file: str) -> tuple[str, list[Region]]:
     function = ""  # the one around a line: the last that was defined
     for number, line in enumerate(text.splitlines(), 1):
         place = f"{file}:{number}"
-        found = _MARKER.match(line)
-        if not found:
+        marker = _MARKER.match(line)
+        if not marker:
             if _ALMOST.search(line):
                 raise MarkerError(
                     f"{place}: this looks like a marker but is not one: {line.strip()}"
@@ -94,7 +94,7 @@ def split(text: str, file: str) -> tuple[str, list[Region]]:
             if not begun and (defined := _FUNCTION.match(line)):
                 function = defined[2]
             continue
-        indent, word, rest = found.groups()
+        indent, word, rest = marker.groups()
         if word == "BEGIN":
             if begun:
                 raise MarkerError(f"{place}: BEGIN SOLUTION inside the one of line {begun[0]}")

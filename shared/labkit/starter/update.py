@@ -72,10 +72,10 @@ def opened(source: str) -> Iterator[Path]:
             raise SpecError(
                 f"{source} is neither a folder nor a .zip of a starter ({error})"
             ) from None
-        found = sorted((Path(scratch) / "new").rglob(MANIFEST), key=lambda p: len(p.parts))
-        if not found:
+        manifests = sorted((Path(scratch) / "new").rglob(MANIFEST), key=lambda p: len(p.parts))
+        if not manifests:
             raise SpecError(f"{source} has no {MANIFEST}: it is no starter repository")
-        yield found[0].parent
+        yield manifests[0].parent
 
 
 def _hash(path: Path) -> str:

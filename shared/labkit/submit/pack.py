@@ -27,25 +27,25 @@ FOLDER = Path("submissions")
 
 def problems_of(lab: Lab) -> list[str]:
     """Return why a lab's files cannot be graded, in sentences; [] if they can."""
-    found = []
+    problems = []
     for name in lab.handed_in:
         path = lab.folder / name
         if not path.is_file():
-            found.append(f"{name} is missing")
+            problems.append(f"{name} is missing")
             continue
         if path.stat().st_size > 1 << 20:
-            found.append(f"{name} is larger than 1 MiB: the grader takes no larger file")
+            problems.append(f"{name} is larger than 1 MiB: the grader takes no larger file")
         source = path.read_bytes()
         try:
             compile(source, name, "exec", dont_inherit=True)
         except (SyntaxError, ValueError) as error:
             line, problem = getattr(error, "lineno", 1), getattr(error, "msg", error)
-            found.append(f"{name}:{line} is not Python: {problem}")
-        found += [
+            problems.append(f"{name}:{line} is not Python: {problem}")
+        problems += [
             f"{f['file']}:{f['line']} {f['what']}: kernels need neither, and staff will look"
             for f in find_flags(name, source.decode("utf-8", "replace"))
         ]
-    return found
+    return problems
 
 
 def archive(lab: Lab) -> bytes:

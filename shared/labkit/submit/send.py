@@ -53,20 +53,20 @@ def send(console: Console, url: str, student: str, token_file: Path, data: bytes
     number = ask(f"{base}/submit", student, token, data, data)["id"]
     console.print(f"sent: it is number {number}", highlight=False)
     while True:
-        found = ask(f"{base}/status/{number}", student, token, str(number).encode(), None)
-        if found["state"] == "done":
+        status = ask(f"{base}/status/{number}", student, token, str(number).encode(), None)
+        if status["state"] == "done":
             break
-        with console.status(f"{found['state']}, {found['before']} before it"):
+        with console.status(f"{status['state']}, {status['before']} before it"):
             time.sleep(2)
-    for line in found["lines"]:
+    for line in status["lines"]:
         console.print(
             f"{line['points']:g} of {line['of']:g}  {escape(line['text'])}: {escape(line['why'])}",
             highlight=False,
             soft_wrap=True,
         )
     console.print(
-        f"{found['points']:g} of {found['of']:g} points"
-        + (f": {escape(found['problem'])}" if found.get("problem") else ""),
+        f"{status['points']:g} of {status['of']:g} points"
+        + (f": {escape(status['problem'])}" if status.get("problem") else ""),
         highlight=False,
     )
-    return 0 if found["points"] == found["of"] else 1
+    return 0 if status["points"] == status["of"] else 1

@@ -61,16 +61,16 @@ def check_writeup(path: Path, results: Iterable[Path], lab: str) -> list[str]:
     """
     text = path.read_text(encoding="utf-8", errors="replace")
     cases = [case for file in results for case in recorded(file, lab)]
-    found = []
+    problems = []
     for number, line in enumerate(text.splitlines(), 1):
         place = f"{path.name}:{number}"
         if line.startswith(">"):
             continue  # what staff say
         if TODO in line:
-            found.append(f"{place}: a question without an answer")
+            problems.append(f"{place}: a question without an answer")
         quoted = [m.span(2) for m in _TIME.finditer(line)]
         for match in _TIME.finditer(line):
-            found += _time(place, match, cases)
+            problems += _time(place, match, cases)
         for match in _COUNT.finditer(line):
             count, name, case, target = match.groups()
             values = {
@@ -78,16 +78,16 @@ def check_writeup(path: Path, results: Iterable[Path], lab: str) -> list[str]:
                 for c in cases
                 if c["case"] == case and c["target"] == target and isinstance(c.get("stats"), dict)
             }
-            found += _verdict(place, count, f"{name} of {case} on {target}", values, 1.0)
+            problems += _verdict(place, count, f"{name} of {case} on {target}", values, 1.0)
         plain = _CODE.sub(lambda code: " " * len(code.group()), line)
         for match in _LOOSE.finditer(plain):
             if match.span(1) not in quoted and not line.lstrip().startswith("|"):
-                found.append(
+                problems.append(
                     f"{place}: {match.group()} for which case? Write (CASE, TARGET) after "
                     "it, such as (transpose_1024x512, trn2); a figure that you worked "
                     f"out yourself goes between backticks: `{match.group()}`"
                 )
-    return found
+    return problems
 
 
 def _time(place: str, match: re.Match[str], cases: list[dict[str, Any]]) -> list[str]:
@@ -98,16 +98,16 @@ def _time(place: str, match: re.Match[str], cases: list[dict[str, Any]]) -> list
         if c.get("case") == case and c.get("target") == target and c.get("latency_us")
     ]
     values = {v for c in matching for v in c["latency_us"].values()}
-    found = _verdict(
+    problems = _verdict(
         place, value, f"the latency of {case} on {target}", values, 1000.0 if unit == "ms" else 1.0
     )
     kinds = {c.get("latency_kind") for c in matching}
-    if not found and kinds and kind not in kinds:
-        found.append(
+    if not problems and kinds and kind not in kinds:
+        problems.append(
             f"{place}: {value} {unit} is a {' and a '.join(sorted(map(str, kinds)))} "
             "time: write so before the figure"
         )
-    return found
+    return problems
 
 
 def _verdict(place: str, text: str, what: str, values: set[Any], scale: float) -> list[str]:

@@ -463,7 +463,7 @@ def propose(
             points.setdefault(point.target, []).append(point)
     if not points:
         raise Refusal("no record could be run: " + ("; ".join(notes) or "there are none"))
-    return [fit(found, names, told) for found in points.values()], notes
+    return [fit(of_target, names, told) for of_target in points.values()], notes
 
 
 class Unseen:

@@ -337,5 +337,5 @@ def counter_lines(outcomes: list[Outcome]) -> list[str]:
         *out,
         "",
         f"{exact} of {total} whole numbers are exactly those of the profiler",
-        *(f"{sum(found)} of {len(found)} {counter}" for counter, found in sorted(near.items())),
+        *(f"{sum(equal)} of {len(equal)} {counter}" for counter, equal in sorted(near.items())),
     ]

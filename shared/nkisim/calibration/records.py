@@ -264,7 +264,7 @@ def candidate(text: str, number: int) -> str:
 
     The file is one expression, Candidate(parent=Candidate(parent=None, code=...), code=...).
     """
-    found: list[str] = []
+    codes: list[str] = []
 
     def visit(node: ast.AST) -> None:
         if not isinstance(node, ast.Call):
@@ -274,15 +274,15 @@ def candidate(text: str, number: int) -> str:
             visit(named["parent"])  # the parent is older
         code = named.get("code")
         if isinstance(code, ast.Constant) and isinstance(code.value, str):
-            found.append(code.value)
+            codes.append(code.value)
 
     try:
         visit(ast.parse(text, mode="eval").body)
     except (SyntaxError, RecursionError) as exc:
         raise Skipped(f"the file of candidates does not parse: {exc}") from None
-    if not 0 <= number < len(found):
-        raise Skipped(f"there is no candidate {number}; the file holds {len(found)}")
-    return found[number]
+    if not 0 <= number < len(codes):
+        raise Skipped(f"there is no candidate {number}; the file holds {len(codes)}")
+    return codes[number]
 
 
 class _Set(ast.NodeTransformer):

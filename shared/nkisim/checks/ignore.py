@@ -52,9 +52,9 @@ def without_ignored(findings: Iterable[Finding]) -> list[Finding]:
 
 def _comment(place: Where | None) -> tuple[frozenset[str], str]:
     """Return the ids that a line's comment names, and its reason."""
-    found = (
+    match = (
         _COMMENT.search(linecache.getline(place.file, place.line)) if place and _heeded else None
     )
-    if found is None:
+    if match is None:
         return frozenset(), ""
-    return frozenset(word.strip() for word in found[1].split(",")), found[2].strip()
+    return frozenset(word.strip() for word in match[1].split(",")), match[2].strip()

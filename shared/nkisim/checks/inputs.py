@@ -38,7 +38,7 @@ def unread_inputs(
         return []
     read = _read_elements(m.trace, {storage: t for storage, (_, t) in named.items()})
     read_whole = [s for s, elements in read.items() if elements.all() and named[s][1].ndim == 2]
-    found = []
+    findings = []
     for storage, elements in read.items():
         if elements.all():
             continue
@@ -69,8 +69,8 @@ def unread_inputs(
                 f"{int(missed.sum()):,} of {missed.size:,} elements of {text} are never read: "
                 f"{region(missed)}"
             )
-        found.append(Finding("NKI-O07", severity, text, where, hint=hint))
-    return found
+        findings.append(Finding("NKI-O07", severity, text, where, hint=hint))
+    return findings
 
 
 def _read_elements(trace: Trace, tensors: Mapping[int, Any]) -> dict[int, np.ndarray]:

@@ -69,11 +69,11 @@ class Nodes:
 
     def inside(self, node: np.ndarray, loop: int) -> np.ndarray:
         """Tell which nodes are an iteration of a loop, or lie in one."""
-        at, found = node.copy(), np.zeros(len(node), bool)
+        at, inside = node.copy(), np.zeros(len(node), bool)
         while (at >= 0).any():
-            found |= (at >= 0) & (self.loop[at] == loop)
+            inside |= (at >= 0) & (self.loop[at] == loop)
             at = np.where(at >= 0, self.parent[at], -1)
-        return found
+        return inside
 
     def first_two(self, met: Conflict, nodes: np.ndarray, trace: Trace) -> str:
         """Return in words which iterations of a loop the two accesses of a meeting are in."""
@@ -98,8 +98,8 @@ class Nodes:
         while len(apart):
             a[apart], b[apart] = self.parent[a[apart]], self.parent[b[apart]]
             apart = apart[self.parent[a[apart]] != self.parent[b[apart]]]
-        found = (a != b) & (self.loop[a] == self.loop[b]) & self.independent[a]
-        return np.where(found, self.loop[a], -1)
+        independent = (a != b) & (self.loop[a] == self.loop[b]) & self.independent[a]
+        return np.where(independent, self.loop[a], -1)
 
 
 class _Accesses:

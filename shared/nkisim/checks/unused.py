@@ -317,24 +317,24 @@ class _Over:
             return []
         sources = _Sources(self.trace)
         tried: dict[int, int] = defaultdict(int)
-        found: set[int] = set()
+        steps: set[int] = set()
         order = np.argsort(self.hi[some] - self.lo[some], kind="stable")
         for i in some[order].tolist():  # those without any read between first
             s = int(self.step[self.a[i]])
-            if s in found or tried[s] >= _LOOKED_AT:
+            if s in steps or tried[s] >= _LOOKED_AT:
                 continue
             tried[s] += 1
             if sources.differ(
                 int(self.ev["instr"][self.a[i]]), int(self.ev["instr"][self.b[i]])
             ) and self.unread(i):
-                found.add(s)
-        return sorted(found)
+                steps.add(s)
+        return sorted(steps)
 
     def by_others(self) -> list[tuple[int, int]]:
         """Return (step, later step) where the later one replaces all results."""
         over = np.bincount(self.step[self.a], minlength=len(self.writes))
         all_ = (self.writes == over) & (over > 0)
-        found = []
+        replaced = []
         asked = np.flatnonzero(all_[self.step[self.a]])
         asked = asked[np.argsort(self.step[self.a[asked]], kind="stable")]
         which = self.step[self.a[asked]]
@@ -342,8 +342,8 @@ class _Over:
             each = asked[which == s]
             others = self.step[self.b[each]]
             if (others != s).any() and all(self.unread(i) for i in each.tolist()):
-                found.append((s, int(others[others != s][0])))
-        return found
+                replaced.append((s, int(others[others != s][0])))
+        return replaced
 
 
 class _Sources:

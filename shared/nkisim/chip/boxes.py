@@ -103,7 +103,7 @@ class Boxes:
 
     def uniform(self, rows: int) -> bool:
         """Return whether so many rows are all alike."""
-        return all(found == [0, rows] for found in self._rows.values())
+        return all(row == [0, rows] for row in self._rows.values())
 
     def marks(self, size: int, grain: int) -> np.ndarray:
         """Return whether they have been written, for every `grain` of the first `size` bytes."""

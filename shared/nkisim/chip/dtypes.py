@@ -163,8 +163,8 @@ def normalize(dtype: Any) -> np.dtype:
 
 def name(dtype: Any) -> str:
     """Return the name that the documentation uses, such as "bfloat16" or "tfloat32"."""
-    found = normalize(dtype)
-    return _NAMES.get(found) or NEWER[found]
+    dt = normalize(dtype)
+    return _NAMES.get(dt) or NEWER[dt]
 
 
 def is_float(dtype: np.dtype) -> bool:

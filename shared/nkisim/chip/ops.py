@@ -491,9 +491,9 @@ def name_of(op: Any) -> str:
 
 def _resolve(op: Any, table: dict[str, Any], what: str) -> Any:
     """Look an operator up in a table or raise NKI-E11 with the nearest names."""
-    found = table.get(name_of(op))
-    if found is not None:
-        return found
+    operator = table.get(name_of(op))
+    if operator is not None:
+        return operator
     text = op if isinstance(op, str) else getattr(op, "nki_op", getattr(op, "__name__", repr(op)))
     legal = [name for name, row in table.items() if row.isa]
     spellings = {name: name for name in legal} | {
@@ -546,12 +546,12 @@ def _remember(resolve: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     def resolver(op: Any) -> Any:
         try:
-            found = resolved.get(op)
+            operator = resolved.get(op)
         except TypeError:  # not hashable
-            found = None
-        if found is None:
-            found = resolved[op] = resolve(op)
-        return found
+            operator = None
+        if operator is None:
+            operator = resolved[op] = resolve(op)
+        return operator
 
     resolver.__doc__, resolver.__name__ = resolve.__doc__, resolve.__name__
     return resolver

@@ -69,7 +69,7 @@ def _check(options: argparse.Namespace, rest: list[str]) -> tuple[int, dict[str,
     start = script.prepared(options, rest)
     with launch.collected_findings() as runs:
         code, problem = _run(start, runs)
-    findings = worst_first(f for found in runs for f in found)
+    findings = worst_first(f for of_run in runs for f in of_run)
     _write(findings, options, len(runs), bool(code))
     if not runs and not code:
         raise script.no_kernel(options, "Check", "in its folder, python tester.py --level teach")

@@ -171,13 +171,13 @@ def findings(pairs: list[dict[str, Any]]) -> list[Finding]:
     out = []
     for pair in pairs:
         after = pair["after"]
-        found = [f for f in after.get("findings", ()) if f["severity"] != "note"]
-        for f in found:
+        wrong = [f for f in after.get("findings", ()) if f["severity"] != "note"]
+        for f in wrong:
             text = f["text"] + "".join(f"; fix: {fix['title']}" for fix in f["fixes"][:1])
             out.append(
                 Finding(f["id"], f["severity"], text, _where(f["where"]), _where(f["other"]))
             )
-        if after["exit_code"] and not found:
+        if after["exit_code"] and not wrong:
             error = after.get("error") or {}
             steps = [s["text"] for s in after.get("ladder", ()) if s["passed"] is False]
             text = error.get("what") or "; ".join(steps) or after["verdict"]

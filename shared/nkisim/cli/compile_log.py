@@ -149,14 +149,14 @@ def render(report: Report) -> str:
 
     rules = all_rules()
     lines = []
-    for number, found in enumerate(report.found, 1):
-        times = f" and {found.count - 1} more" if found.count > 1 else ""
+    for number, error in enumerate(report.found, 1):
+        times = f" and {error.count - 1} more" if error.count > 1 else ""
         lines += [
-            f"{number}. line {found.line}{times}: {found.text}",
+            f"{number}. line {error.line}{times}: {error.text}",
             "",
             *(
                 "   " + line if line else ""
-                for line in known_errors.page_text(found.known, rules).splitlines()
+                for line in known_errors.page_text(error.known, rules).splitlines()
             ),
             "",
         ]

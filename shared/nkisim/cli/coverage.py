@@ -187,10 +187,10 @@ def markdown() -> str:
 
 def _cheaper() -> list[str]:
     """Return the lines of the table of what makes instructions cheaper."""
-    found: dict[Cheaper, list[str]] = {}
+    rows: dict[Cheaper, list[str]] = {}
     for name, row in sorted(ROWS.items()):
         for reason in row.cheaper:
-            found.setdefault(reason, []).append(name)
+            rows.setdefault(reason, []).append(name)
     lines = [
         "\n## Forms that cost less\n",
         "Each reason for which an instruction takes fewer "
@@ -201,7 +201,7 @@ def _cheaper() -> list[str]:
         "| instructions | by | when it may | rule | source |",
         "|---|---|---|---|---|",
     ]
-    for reason, names in sorted(found.items(), key=lambda item: item[1]):
+    for reason, names in sorted(rows.items(), key=lambda item: item[1]):
         by = f"{reason.by} ({', '.join(reason.dtypes)})" if reason.dtypes else reason.by
         lines.append(
             f"| {', '.join(f'`{name}`' for name in names)} | {by} | {reason.when} | "

@@ -162,13 +162,13 @@ def check_python() -> list[Finding]:
 
 def check_path() -> list[Finding]:
     """Look at the Python that a plain `python` starts, as in python kernel.py."""
-    found = shutil.which("python")
-    if found is None:
+    python = shutil.which("python")
+    if python is None:
         text = "there is no python on the PATH, so that a command which begins with python ends."
         return [Finding("PATH", NOTE, text, f"Use {sys.executable}, or activate its venv.")]
     try:
         asked = subprocess.run(
-            [found, "-c", _ASK_PYTHON],
+            [python, "-c", _ASK_PYTHON],
             text=True,
             capture_output=True,
             stdin=subprocess.DEVNULL,
@@ -182,7 +182,7 @@ def check_path() -> list[Finding]:
         Finding(
             "PATH",
             NOTE,
-            f"a plain python is {found}, which has neither nki nor nkisim: a kernel's file\n"
+            f"a plain python is {python}, which has neither nki nor nkisim: a kernel's file\n"
             "that it is given ends in an ImportError.",
             f"Use {sys.executable}, or activate its venv.",
         )
@@ -195,17 +195,17 @@ def check_packages() -> list[Finding]:
     for name, least in _NEEDS.items():
         needed = ".".join(map(str, least))
         fix = f'{sys.executable} -m pip install "{name}>={needed}"'
-        found = finder.version(name)
+        version = finder.version(name)
         if PathFinder.find_spec(name) is None:
             findings.append(Finding(name, PROBLEM, f"{name} is not installed.", fix))
-        elif found is None:
+        elif version is None:
             findings.append(Finding(name, NOTE, f"{name} is there, its version is unknown."))
-        elif _numbers(found) < least:
+        elif _numbers(version) < least:
             findings.append(
-                Finding(name, PROBLEM, f"{name} {found} is too old; needed: {needed}", fix)
+                Finding(name, PROBLEM, f"{name} {version} is too old; needed: {needed}", fix)
             )
         else:
-            findings.append(Finding(name, OK, f"{name} {found}"))
+            findings.append(Finding(name, OK, f"{name} {version}"))
     return findings
 
 

@@ -80,8 +80,8 @@ def add_constants(parser: argparse.ArgumentParser) -> None:
 
 def is_kernel(word: str) -> bool:
     """Return whether a word names a kernel in a file, as FILE:KERNEL does, and not a script."""
-    found = _SPEC.fullmatch(word)
-    return found is not None and found[1].endswith(".py") and not os.path.isfile(word)
+    match = _SPEC.fullmatch(word)
+    return match is not None and match[1].endswith(".py") and not os.path.isfile(word)
 
 
 def call_of(options: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
@@ -97,8 +97,8 @@ def constants_of(options: argparse.Namespace) -> dict[str, Any]:
 
 def value_of(text: str, option: str) -> Any:
     """Return a random array for SHAPE:DTYPE, that of a .npy file, else the plain Python value."""
-    found = _ARRAY.fullmatch(text.strip())
-    if not found:
+    match = _ARRAY.fullmatch(text.strip())
+    if not match:
         if text.strip().lower().endswith(".npy"):
             return _array_in(text.strip(), option)
         try:
@@ -113,7 +113,7 @@ def value_of(text: str, option: str) -> Any:
 
     from nkisim.chip import dtypes
 
-    shape = tuple(int(n) for n in re.split(r"\s*[x,*]\s*", found[1]))
+    shape = tuple(int(n) for n in re.split(r"\s*[x,*]\s*", match[1]))
     if 0 in shape:
         raise CannotRun(f"{option} {text}: a tensor of shape {shape} is no input for a kernel.")
     if math.prod(shape) > _MOST:
@@ -121,7 +121,7 @@ def value_of(text: str, option: str) -> Any:
             f"{option} {text}: {math.prod(shape):,} elements are more than the "
             f"{_MOST:,} that an input may have here; try a smaller size."
         )
-    dtype = dtypes.normalize(_SHORT.get(found[2].lower(), found[2]))
+    dtype = dtypes.normalize(_SHORT.get(match[2].lower(), match[2]))
     rng = np.random.default_rng(0)
     if dtypes.is_int(dtype) or dtype == np.bool_:
         return rng.integers(0, 2 if dtype == np.bool_ else 8, shape).astype(dtype)
@@ -183,14 +183,14 @@ def kernels_in(module: ModuleType) -> list[str]:
 
 def kernels_elsewhere(module: ModuleType, path: str) -> list[str]:
     """Return FILE:KERNEL of each kernel of a module, then of the files that it imports."""
-    found = [f"{path}:{name}" for name in kernels_in(module)]
+    kernels = [f"{path}:{name}" for name in kernels_in(module)]
     folder = os.path.dirname(os.path.abspath(path))
     for other in vars(module).values():
         file = getattr(other, "__file__", None) if isinstance(other, ModuleType) else None
         if file and os.path.dirname(os.path.abspath(file)) == folder:
             beside = os.path.join(os.path.dirname(path), os.path.basename(file))
-            found += [f"{beside}:{name}" for name in kernels_in(other)]
-    return found
+            kernels += [f"{beside}:{name}" for name in kernels_in(other)]
+    return kernels
 
 
 def load_kernel(

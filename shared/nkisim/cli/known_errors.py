@@ -146,7 +146,7 @@ def _patterns() -> dict[str, list[tuple[frozenset[str], re.Pattern[str], Known, 
         for says in page.says
     ]
     count = Counter(word for _, _, words in said for word in words)
-    found: dict[str, list[tuple[frozenset[str], re.Pattern[str], Known, int]]] = {}
+    by_word: dict[str, list[tuple[frozenset[str], re.Pattern[str], Known, int]]] = {}
     for page, says, words in said:
         pieces = [
             r"\s+".join(map(re.escape, piece.split()))
@@ -155,8 +155,8 @@ def _patterns() -> dict[str, list[tuple[frozenset[str], re.Pattern[str], Known, 
         text = re.sub(r"['\"`]", "['\"`]?", (r"\s*" + _ANY + r"\s*").join(pieces))
         rarest = min(words, key=lambda word: (count[word], -len(word), word))
         pattern = re.compile(text, re.I | re.S)
-        found.setdefault(rarest, []).append((words, pattern, page, sum(map(len, pieces))))
-    return found
+        by_word.setdefault(rarest, []).append((words, pattern, page, sum(map(len, pieces))))
+    return by_word
 
 
 def found_in(text: str) -> list[Match]:

@@ -230,9 +230,9 @@ def _explained(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
             f"there is no rule or function {unknown[0]!r}{meant}{_near(unknown[0], rules)}\n"
             "nkisim explain lists all rules."
         )
-    found = list(dict.fromkeys(named))
-    print("\n\n\n".join(found))
-    return 0, {"pages": found}
+    names = list(dict.fromkeys(named))
+    print("\n\n\n".join(names))
+    return 0, {"pages": names}
 
 
 def calibrate_parser() -> argparse.ArgumentParser:

@@ -19,11 +19,11 @@ _MODULES = {
 
 def names() -> list[str]:
     """Return the names of the functions that have pages, without their modules."""
-    found = set()
+    functions = set()
     for modules in _MODULES.values():
         for module in map(import_module, modules.values()):
-            found |= {n for n in vars(module) if inspect.isfunction(vars(module)[n])}
-    return sorted(name for name in found if not name.startswith("_"))
+            functions |= {n for n in vars(module) if inspect.isfunction(vars(module)[n])}
+    return sorted(name for name in functions if not name.startswith("_"))
 
 
 def page(word: str) -> str:

@@ -139,8 +139,10 @@ def key_of(request: Mapping[str, Any]) -> str:
         try:
             with open(file, "rb") as text:
                 digest.update(text.read())
-            with os.scandir(os.path.dirname(os.path.abspath(file))) as found:
-                for f in sorted((f for f in found if f.name.endswith(".py")), key=lambda f: f.name):
+            with os.scandir(os.path.dirname(os.path.abspath(file))) as entries:
+                for f in sorted(
+                    (f for f in entries if f.name.endswith(".py")), key=lambda f: f.name
+                ):
                     about = f.stat()
                     digest.update(f"{f.name} {about.st_mtime_ns} {about.st_size}".encode())
         except OSError as error:
@@ -161,7 +163,7 @@ def _answer(request: Mapping[str, Any], loader: Loader, stack: ExitStack) -> dic
     except ENDS as error:
         return _broken(request, error)
     try:
-        found = evaluate(
+        evaluation = evaluate(
             kernel, *args, reference=reference, target=request.get("target"),
             release=request.get("release"), seeds=request.get("seeds", (1,)),
             limits={"seconds": seconds} if seconds else None,
@@ -171,9 +173,9 @@ def _answer(request: Mapping[str, Any], loader: Loader, stack: ExitStack) -> dic
         raise
     except Exception as error:
         raise BadRequest(f"the reference fails: {refusal(error)[0]}") from None
-    found.refuse(refused)
-    facts = found.to_dict(request.get("details", True))
-    return {**envelope(request, 1 if found.right is False else 0), **facts}
+    evaluation.refuse(refused)
+    facts = evaluation.to_dict(request.get("details", True))
+    return {**envelope(request, 1 if evaluation.right is False else 0), **facts}
 
 
 @contextmanager
@@ -245,11 +247,11 @@ def _load(request: Mapping[str, Any], what: str, source: str) -> Any:
             raise BadRequest(f"{what}: {file} cannot be read: {error}") from None
         file = os.path.abspath(file)
     module = _module(file, text, bool(request.get("set")))
-    found = getattr(module, name, None)
-    if not callable(found):
+    function = getattr(module, name, None)
+    if not callable(function):
         callables = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
         raise BadRequest(f"{what}: there is no function {name!r}; there are {', '.join(callables)}")
-    return found
+    return function
 
 
 def _module(file: str, text: str, anew: bool) -> types.ModuleType:

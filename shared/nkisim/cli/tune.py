@@ -228,7 +228,7 @@ def _tune(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     )
     show = _progress if sys.stderr.isatty() else None
     try:
-        found = tuning.run(job, reference, options.best, options.jobs, show)
+        tuned = tuning.run(job, reference, options.best, options.jobs, show)
     except NkiError:
         raise
     except Exception as error:  # of the reference: kernels' are rows
@@ -237,14 +237,14 @@ def _tune(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         raise CannotRun(f"the reference {options.reference} fails (above).") from None
     if show:
         print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
-    _write(options, found)
-    print(found.table(options.rows))
-    if not found.rows:
+    _write(options, tuned)
+    print(tuned.table(options.rows))
+    if not tuned.rows:
         print(
-            f"\nall candidates are refused; the first one:\n{found.refused[0].page}",
+            f"\nall candidates are refused; the first one:\n{tuned.refused[0].page}",
             file=sys.stderr,
         )
-    return 1 if found.wrong or not found.rows else 0, found.to_dict()
+    return 1 if tuned.wrong or not tuned.rows else 0, tuned.to_dict()
 
 
 def _load_in_process(

@@ -498,8 +498,8 @@ _SEEN = ("NKI-R12", "NKI-R13")
 
 def _with_basis(text: str, how: str) -> str:
     """Return a page with the line that says how its rule is known, above what to try."""
-    head, found, tail = text.partition("\nTry")
-    return f"{head}\nHow it is known: {how}.{found}{tail}" if how else text
+    head, line, tail = text.partition("\nTry")
+    return f"{head}\nHow it is known: {how}.{line}{tail}" if how else text
 
 
 def _parse(pages: str) -> dict[str, Rule]:

@@ -103,13 +103,13 @@ def kernel_of_text(kernel: Any, text: str) -> Any:
         if len(linecache.cache) > 512:
             for name in [n for n in linecache.cache if "#" in n][:-64]:
                 linecache.cache.pop(name, None)
-    found: Any = module
+    named: Any = module
     for name in func.__qualname__.split("."):
-        found = getattr(found, name, None)
-        if found is None:
+        named = getattr(named, name, None)
+        if named is None:
             raise LookupError(f"{func.__qualname__} is not at the top of its module")
     before, after = func.__globals__, module.__dict__
     for name, value in before.items():  # constants that were set for this run
         if name.isupper() and name in after and isinstance(value, (int, float, str, tuple)):
             after[name] = value
-    return found[inner.grid] if inner.grid else found
+    return named[inner.grid] if inner.grid else named

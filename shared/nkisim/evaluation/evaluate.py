@@ -372,7 +372,7 @@ class _Evaluating:
                 out.error = error
                 out.ladder.broken(error)
                 findings.append(_as_finding(error))
-        findings += [f for found in runs for f in found]
+        findings += [f for of_run in runs for f in of_run]
         if out.profile is not None:
             findings += out.profile.findings
         out.findings = worst_first(findings)

@@ -76,12 +76,12 @@ class Source:
 
     def at(self, line: int) -> list[ast.stmt]:
         """Return the statements that a line is in, the innermost first."""
-        found = [
+        statements = [
             n
             for n in ast.walk(self.tree)
             if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or n.lineno)
         ]
-        return sorted(found, key=lambda n: (n.end_lineno or n.lineno) - n.lineno)
+        return sorted(statements, key=lambda n: (n.end_lineno or n.lineno) - n.lineno)
 
     def function(self, line: int) -> ast.AST:
         """Return the function that a line is in, else the whole file."""
@@ -241,9 +241,9 @@ def _operators(f: Finding, source: Source, statement: ast.stmt, line: int) -> It
     for _, name, value in sorted(made, key=lambda m: m[0]):
         if is_tile(value):
             tiles.add(name)
-    found = [n for n in nodes if isinstance(n, ast.BinOp) and is_tile(n)]
-    parts = {id(part) for n in found for part in (n.left, n.right)}
-    edits = tuple(source.replace(n, written(n)) for n in found if id(n) not in parts)
+    operators = [n for n in nodes if isinstance(n, ast.BinOp) and is_tile(n)]
+    parts = {id(part) for n in operators for part in (n.left, n.right)}
+    edits = tuple(source.replace(n, written(n)) for n in operators if id(n) not in parts)
     if edits:
         yield Fix(f"operators of tiles -> functions of {language}", edits)
 

@@ -100,12 +100,12 @@ _REDUCED = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "multiply"
 
 
 def _read() -> dict[str, tuple[str, str]]:
-    found: dict[str, tuple[str, str]] = {}
+    hints: dict[str, tuple[str, str]] = {}
     for line in _TABLE.strip().splitlines():
         names, beta1, nki = (part.strip() for part in line.split(" | "))
         for name in names.split():
-            found.setdefault(name, (beta1, nki))
-    return found
+            hints.setdefault(name, (beta1, nki))
+    return hints
 
 
 TABLE = _read()

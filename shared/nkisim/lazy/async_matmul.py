@@ -44,8 +44,8 @@ def _blas() -> Any:
         from threadpoolctl import ThreadpoolController
     except ImportError:
         return None
-    found = ThreadpoolController().select(user_api="blas")
-    return found if len(found) else None
+    libraries = ThreadpoolController().select(user_api="blas")
+    return libraries if len(libraries) else None
 
 
 @functools.lru_cache(maxsize=1)

@@ -287,10 +287,10 @@ def _with_same(groups: Iterable[Group], which: int) -> Iterator[list[Group]]:
     alike: dict[tuple, list[Group]] = {}
     for group in groups:
         alike.setdefault(tuple(group.places[which]), []).append(group)
-    for found in alike.values():
+    for candidates in alike.values():
         together: list[Group] = []
         columns = 0
-        for group in found:
+        for group in candidates:
             columns += group.dst.shape[0]
             if columns > MAX_COLUMNS and together:
                 yield together
@@ -310,19 +310,19 @@ def _adjacent_operands(
 ) -> list[tuple[list[np.ndarray], bool, list[list[Group]]]]:
     """Return moving operands, whether they are a copy, and the groups that have them; as one
     operand those that lie beside each other in memory, as the tiles of a row of a matrix do."""
-    found: list[tuple[list[np.ndarray], bool, list[list[Group]]]] = []
+    adjacent: list[tuple[list[np.ndarray], bool, list[list[Group]]]] = []
     for groups in row:
         right, copied = as_one(groups[0], 1, _columns(groups))
         if right is None:
-            found.append((groups[0].operands[1], False, [groups]))
+            adjacent.append((groups[0].operands[1], False, [groups]))
             continue
-        parts, _, lists = found[-1] if found else ([], False, [])
+        parts, _, lists = adjacent[-1] if adjacent else ([], False, [])
         wide = side_by_side(parts[0], right, MAX_WIDTH) if len(parts) == 1 else None
         if wide is not None:
-            found[-1] = [wide], False, [*lists, groups]
+            adjacent[-1] = [wide], False, [*lists, groups]
         else:
-            found.append(([right], copied, [groups]))
-    return found
+            adjacent.append(([right], copied, [groups]))
+    return adjacent
 
 
 def _place(t: Tensor) -> tuple:

@@ -57,11 +57,11 @@ class Construct:
 
     def verdict(self, version: str) -> str:
         """Return what becomes of the construct in a version of NKI."""
-        found = ACCEPTED
+        latest = ACCEPTED
         for since, verdict in self.verdicts:
             if since == BETA1 or VERSIONS.index(since) <= VERSIONS.index(version):
-                found = verdict
-        return found
+                latest = verdict
+        return latest
 
     def history(self) -> str:
         """Return the verdicts as text, such as "NKI 0.1-0.2 refused, since 0.3 unlisted"."""

@@ -63,19 +63,19 @@ def older() -> bool:
 
 def scan(functions: list[Function], version: str = NEWEST) -> list[Finding]:
     """Return what is to be said of functions, in the order of their lines."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
 
     def read() -> None:
-        found.clear()
+        findings.clear()
         for function in functions:
             kind = Beta1Scan if function.dialect == BETA1 else NkiScan
-            found.extend(kind(function, version).run())
+            findings.extend(kind(function, version).run())
 
     try:
         read()
     except RecursionError:
         _deeply(read)
-    return found
+    return findings
 
 
 def _deeply(read: Callable[[], None]) -> None:
@@ -107,12 +107,12 @@ def of_kernel(func: Any, dialect: str = "") -> list[Finding]:
             _known.clear()
         findings = scan(program.of_kernel(func, dialect), version)
         _known[key] = code, [f for f in findings if f.id not in _IN_RUN]
-    found = _known[key][1]
+    scanned = _known[key][1]
     if level == "strict":
-        refused = [f for f in found if f.severity == "warning"]
+        refused = [f for f in scanned if f.severity == "warning"]
         if refused:
             raise as_error(refused[0], len(refused) - 1)
-    return found
+    return scanned
 
 
 def in_run(key: str, what: str, remedy: str = "") -> tuple[str, str, str] | None:

@@ -17,7 +17,7 @@ _PACKAGE = {BETA1: "neuronxcc.nki", NKI: "nki"}
 
 def scan(functions: list[Function]) -> list[Finding]:
     """Return a finding for the first call of the other dialect in each kernel."""
-    found = []
+    findings = []
     for function in functions:
         own = _of_launcher(function) if function.launched else ""
         for call, name, dialect in _calls(function) if own else ():
@@ -28,9 +28,9 @@ def scan(functions: list[Function]) -> list[Finding]:
                     "kernel has one dialect. Try: `import nki`, `import nki.isa as nisa` and "
                     "`import nki.language as nl`, or neuronxcc.nki in all three"
                 )
-                found.append(Finding("NKI-K20", "error", text, where))
+                findings.append(Finding("NKI-K20", "error", text, where))
                 break
-    return found
+    return findings
 
 
 def _of_launcher(function: Function) -> str:

@@ -74,8 +74,8 @@ class Source:
             parts.append(node.attr)
             node = node.value
         name = node.id if isinstance(node, ast.Name) else ""
-        found = {_root(".".join([d, *reversed(parts)])) for d in self.bound.get(name, ())}
-        return found.pop() if len(found) == 1 else ""
+        dialects = {_root(".".join([d, *reversed(parts)])) for d in self.bound.get(name, ())}
+        return dialects.pop() if len(dialects) == 1 else ""
 
     def dotted(self, node: ast.AST) -> str:
         """Return the full name of a name or attribute, "nki.language.load"; "" if it has none.
@@ -150,7 +150,7 @@ def of_kernel(func: Any, dialect: str = "") -> list[Function]:
 
     `dialect`: that of the kernel; without it, what its file imports says it.
     """
-    found: list[Function] = []
+    functions: list[Function] = []
     seen: set[CodeType] = set()
     todo: list[tuple[Any, str]] = [(func, dialect)]
     while todo:
@@ -164,12 +164,12 @@ def of_kernel(func: Any, dialect: str = "") -> list[Function]:
         node = _node_of(source, code) if source is not None else None
         if source is None or node is None:
             continue
-        speaks = above if above and not found else _pick(source.dialects, above)
+        speaks = above if above and not functions else _pick(source.dialects, above)
         if not speaks:
             continue
-        found.append(Function(source, node, speaks, launched=not found))
+        functions.append(Function(source, node, speaks, launched=not functions))
         todo += [(value, speaks) for value in _called(node, _names(one))]
-    return found
+    return functions
 
 
 def _plain(value: Any) -> Any:
@@ -251,14 +251,14 @@ def of_text(
     source = _source(file, text)
     if not source.dialects and not dialect:
         return []
-    found: dict[str, Function] = {}
+    functions: dict[str, Function] = {}
     todo = [(n, _dialect_of(source, n, dialect), True) for n in source.every if is_kernel(n)]
     while todo:
         node, speaks, launched = todo.pop()
         key = f"{node.name}:{node.lineno}"
-        if key in found:
+        if key in functions:
             continue
-        found[key] = Function(source, node, speaks, launched)
+        functions[key] = Function(source, node, speaks, launched)
         for call in ast.walk(node):
             if (
                 isinstance(call, ast.Call)
@@ -266,7 +266,7 @@ def of_text(
                 and call.func.id in source.functions
             ):
                 todo.append((source.functions[call.func.id], speaks, False))
-    return sorted(found.values(), key=lambda f: f.node.lineno)
+    return sorted(functions.values(), key=lambda f: f.node.lineno)
 
 
 def _dialect_of(source: Source, node: ast.AST, given: str) -> str:

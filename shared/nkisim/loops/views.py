@@ -38,8 +38,8 @@ class Views:
 
     def compared(self, a: Tensor, b: Tensor) -> None:
         """Note that something depends on whether two views of a storage begin at one place."""
-        found = [self.moving.get(id(t)) for t in (a, b)]
-        moves_of_views = [seen[1] for seen in found if seen is not None]
+        views = [self.moving.get(id(t)) for t in (a, b)]
+        moves_of_views = [seen[1] for seen in views if seen is not None]
         for w in self.movers.get(a.storage.id, ()):
             if (
                 len({moves.get(w, 0) for moves in moves_of_views}) > 1
@@ -68,10 +68,10 @@ class Views:
         moves = {} if base is None else dict(base[1])
         moved = base is not None
         for d, (k, n, stride) in enumerate(zip(keys, t.shape, t.strides)):
-            found = _moved(k, n)
-            if found is None:
+            shift = _moved(k, n)
+            if shift is None:
                 return None
-            first, steps, low, high = found
+            first, steps, low, high = shift
             plain.append(first)
             if steps:
                 moved = True

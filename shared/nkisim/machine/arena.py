@@ -186,8 +186,8 @@ def left_by_others(t: Tensor) -> np.ndarray | None:
     marks = np.zeros((st.nparts, st.row_bytes // st.grain), np.bool_)
     for w in others:
         marks[w.p0 : w.p1, w.lo // st.grain : -(-w.hi // st.grain)] = True
-    found = st.marked(marks.reshape(-1), t.offset, t.shape, t.strides, t.dtype.itemsize)
-    return found if found.any() else None
+    left = st.marked(marks.reshape(-1), t.offset, t.shape, t.strides, t.dtype.itemsize)
+    return left if left.any() else None
 
 
 def _which(m: Machine, owner: Any) -> str:

@@ -54,15 +54,15 @@ def _comprehended(steps: list[dis.Instruction]) -> set[int]:
     The element goes to a collection that lies on the stack below all loops of its comprehension,
     so how deep it lies says how many there are. A display, [*a, b], has its own at once below.
     """
-    found: set[int] = set()
+    offsets: set[int] = set()
     loops: list[tuple[int, int]] = []  # those around a step: where, and their end
     for step in steps:
         loops = [loop for loop in loops if loop[1] > step.offset]
         if step.opname == "FOR_ITER":
             loops.append((step.offset, step.argval))
         if step.opname in _COLLECTS and (depth := ((step.arg or 1) - 1) // _PER_LOOP):
-            found.update(where for where, _ in loops[-depth:])
-    return found
+            offsets.update(where for where, _ in loops[-depth:])
+    return offsets
 
 
 def changed_names(code: CodeType, at: int) -> dict[str, int]:

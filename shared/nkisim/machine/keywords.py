@@ -123,11 +123,11 @@ def _destination_first(
         signature.bind_partial(*args[1:], **{k: None for k in given if k in signature.parameters})
     except TypeError:
         return ""
-    found = source_text.calls(api)
-    if len(found) != 1 or len(found[0].args) != len(args):
+    calls = source_text.calls(api)
+    if len(calls) != 1 or len(calls[0].args) != len(args):
         return f"in neuronxcc.nki the result is assigned: t[...] = {api}(...)"
-    first, *rest = map(ast.unparse, found[0].args)
-    rest += [ast.unparse(k) for k in found[0].keywords]
+    first, *rest = map(ast.unparse, calls[0].args)
+    rest += [ast.unparse(k) for k in calls[0].keywords]
     dst = f"{first}[...]" if first.isidentifier() else first
     return f"in neuronxcc.nki the result is assigned: {dst} = {api}({', '.join(rest)})"
 
@@ -136,10 +136,10 @@ def _destination_last(api: str, args: tuple) -> str:
     """Return what to write for nl.load(source, destination), "" for another call."""
     if not api.startswith("nl.load") or len(args) < 2 or not hasattr(args[1], "memory"):
         return ""
-    found = source_text.calls(api)
+    calls = source_text.calls(api)
     source, dst = (
-        map(ast.unparse, found[0].args)
-        if len(found) == 1 and len(found[0].args) == 2
+        map(ast.unparse, calls[0].args)
+        if len(calls) == 1 and len(calls[0].args) == 2
         else ("x", "out" if args[1].memory == "hbm" else "t")
     )
     if args[1].memory == "hbm":

@@ -187,10 +187,10 @@ def numpy_function(ufunc: Any, method: str, inputs: tuple, kwargs: dict) -> Any:
 
 
 def _on_a_tile(what: str, name: str, operands: int) -> NkiError:
-    found = source_text.calls(what)
+    calls = source_text.calls(what)
     given = (
-        ", ".join(ast.unparse(argument) for argument in found[0].args)
-        if len(found) == 1
+        ", ".join(ast.unparse(argument) for argument in calls[0].args)
+        if len(calls) == 1
         else "a, b"
     )
     two = f"nl.{name}({given})" if operands > 1 else ""

@@ -42,13 +42,13 @@ def _statement() -> tuple[ast.stmt | None, FrameType | None]:
 
 def _innermost(tree: ast.Module, line: int, first: int = 1) -> ast.stmt | None:
     """Return the statement at a line, the last that begins there or before."""
-    found = [
+    statements = [
         node
         for node in ast.walk(tree)
         if isinstance(node, ast.stmt)
         and first <= node.lineno <= line <= (node.end_lineno or node.lineno)
     ]
-    return max(found, key=lambda node: node.lineno, default=None)
+    return max(statements, key=lambda node: node.lineno, default=None)
 
 
 def _nodes(node_type: Any) -> Iterator[tuple[Any, FrameType]]:
@@ -83,17 +83,19 @@ def arguments(api: str, names: Sequence[str]) -> dict[str, str]:
 
     Empty if the statement has no such call, or two.
     """
-    found = calls(api)
-    if len(found) != 1 or any(isinstance(argument, ast.Starred) for argument in found[0].args):
+    matching = calls(api)
+    if len(matching) != 1 or any(
+        isinstance(argument, ast.Starred) for argument in matching[0].args
+    ):
         return {}
-    texts = {name: ast.unparse(argument) for name, argument in zip(names, found[0].args)}
-    return texts | {k.arg: ast.unparse(k.value) for k in found[0].keywords if k.arg}
+    texts = {name: ast.unparse(argument) for name, argument in zip(names, matching[0].args)}
+    return texts | {k.arg: ast.unparse(k.value) for k in matching[0].keywords if k.arg}
 
 
 def argument(name: str) -> str:
     """Return the text that a call of the statement gives for `name=`; "" if there is not one."""
-    found = [k.value for node, _ in _nodes(ast.Call) for k in node.keywords if k.arg == name]
-    return ast.unparse(found[0]) if len(found) == 1 else ""
+    values = [k.value for node, _ in _nodes(ast.Call) for k in node.keywords if k.arg == name]
+    return ast.unparse(values[0]) if len(values) == 1 else ""
 
 
 def call(api: str, names: Sequence[str], **new: str) -> str:
@@ -238,16 +240,16 @@ def first_index(text: str) -> str:
 
 def sliced(dim: int) -> tuple[str, str, str] | None:
     """Return (tensor, start, stop) of the slice of a dim, None if there is none, or two kinds."""
-    found: dict[tuple[str, str], str] = {}
+    slices: dict[tuple[str, str], str] = {}
     for node, _ in _nodes(ast.Subscript):
         keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         key = keys[dim] if dim < len(keys) else None
         if isinstance(key, ast.Slice) and key.lower and key.upper and not key.step:
             ends = ast.unparse(key.lower), ast.unparse(key.upper)
-            found.setdefault(ends, ast.unparse(node.value))
-    if len(found) != 1:
+            slices.setdefault(ends, ast.unparse(node.value))
+    if len(slices) != 1:
         return None
-    ((ends, name),) = found.items()
+    ((ends, name),) = slices.items()
     return (name, *ends)
 
 

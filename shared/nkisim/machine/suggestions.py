@@ -41,8 +41,8 @@ def _window(text: str, width: int) -> str:
 
     Such a window moves. A wider destination would take what is no part of it. "" of other texts.
     """
-    found = re.fullmatch(r"(\w+\[[^\[\],]+, )([^:\[\],]*[A-Za-z_][^:\[\],]*):[^:\[\],]*\]", text)
-    return f"{found[1]}{found[2]}:{found[2]} + {width}]" if found else ""
+    match = re.fullmatch(r"(\w+\[[^\[\],]+, )([^:\[\],]*[A-Za-z_][^:\[\],]*):[^:\[\],]*\]", text)
+    return f"{match[1]}{match[2]}:{match[2]} + {width}]" if match else ""
 
 
 def copy(api: str, dst: Any, src: Any, names: Sequence[str] = _COPY) -> str:
@@ -358,17 +358,17 @@ def no_bound(args: Sequence[Any]) -> str:
 def extreme() -> str:
     """Return what to write for Python's max or min of two tiles, "" if it is something else."""
     for python, name in (("max", "maximum"), ("min", "minimum")):
-        found = source_text.calls(python)
-        if found and not source_text.asks(ast.Compare) and len(found[0].args) == 2:
-            given = ", ".join(ast.unparse(a) for a in found[0].args)
+        calls = source_text.calls(python)
+        if calls and not source_text.asks(ast.Compare) and len(calls[0].args) == 2:
+            given = ", ".join(ast.unparse(a) for a in calls[0].args)
             return f"nl.{name}({given}) compares element by element"
     return ""
 
 
 def comparison(operand: Any, symbol: str, function: str, other: Any) -> str:
     """Return what to write for `t > 0`, also where Python's max, min or an `if` asks it."""
-    if found := extreme():
-        return found
+    if call := extreme():
+        return call
     if source_text.asks(ast.If) or source_text.asks(ast.While) or source_text.asks(ast.IfExp):
         word = "while" if source_text.asks(ast.While) else "if"
         return (

@@ -33,13 +33,13 @@ def numbers(m: Machine, frame: FrameType, names: dict[str, int]) -> dict[str, An
     if head in m.loops.tile_loops:
         return {}
     held = frame.f_locals
-    found = {
+    values = {
         name: held[name] for name in names if name in held and isinstance(held[name], _NUMBERS)
     }
-    if not found and all(name in held for name in names):  # 3.13 has no set of its names
+    if not values and all(name in held for name in names):  # 3.13 has no set of its names
         m.loops.tile_loops.add(head)
     forget(frame, held)
-    return found
+    return values
 
 
 def iterations(

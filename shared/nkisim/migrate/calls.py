@@ -119,19 +119,19 @@ class Calls:
         """Return the source of a new tile's dtype."""
         if given is not None and not (isinstance(given, ast.Constant) and given.value is None):
             return self.f.expr(given)
-        found = list(dict.fromkeys(t.dtype for t in result))
+        dtypes = list(dict.fromkeys(t.dtype for t in result))
         for node in like.values():
             tiles = self.f.seen.of(node).tiles()
             whole = node.value if isinstance(node, ast.Subscript) else node
             if (
                 isinstance(whole, ast.Name)
                 and tiles
-                and list(dict.fromkeys(t.dtype for t in tiles)) == found
+                and list(dict.fromkeys(t.dtype for t in tiles)) == dtypes
             ):
                 return f"{whole.id}.dtype"  # of a part it is the same
-        if len(found) != 1:
+        if len(dtypes) != 1:
             raise Person("a new tile has other dtypes in other iterations")
-        return f"{self.f.nl}.{found[0]}"
+        return f"{self.f.nl}.{dtypes[0]}"
 
     def make(self, name: str, shape: str, dtype: str, buffer: str) -> str:
         """Emit the making of a tile; return its name."""
@@ -228,15 +228,15 @@ class Calls:
         """Give an operand a name where the new tile gets its shape from it; return that shape."""
         shapes = list(dict.fromkeys(t.shape for t in result))
         for param, node in like.items():
-            found = list(dict.fromkeys(t.shape for t in self.f.seen.of(node).tiles()))
+            distinct = list(dict.fromkeys(t.shape for t in self.f.seen.of(node).tiles()))
             if (
-                found == shapes
+                distinct == shapes
                 and not isinstance(node, ast.Name)
                 and (len(shapes) > 1 or isinstance(node, ast.Call))
                 and not texts[param].isidentifier()
             ):
                 texts[param] = self.f.named(texts[param])
-            if found == shapes and texts[param].isidentifier():
+            if distinct == shapes and texts[param].isidentifier():
                 return f"{texts[param]}.shape"
         return ""
 
@@ -347,13 +347,13 @@ class Calls:
 
     def _iota(self, given: dict[str, ast.expr], call: ast.Call, into: str, hint: str) -> str:
         """Emit iota with the pattern of an index expression that runs along its axes."""
-        found = self.f.seen.of(given["expr"]).affines()
-        if len(set(found)) != 1:
+        affines = self.f.seen.of(given["expr"]).affines()
+        if len(set(affines)) != 1:
             raise Person(
                 "nisa.iota of an index expression that changes: give its pattern, offset "
                 "and channel_multiplier"
             )
-        index = found[0]
+        index = affines[0]
         pattern = [[c, n] for c, n in zip(index.coeffs[1:], index.shape[1:])]
         if not into:
             into = self.make(

@@ -348,14 +348,14 @@ class _File:
 
 def _comments(text: str) -> dict[int, str]:
     """Return the comments of a file by line, without those that have a line of their own."""
-    found = {}
+    comments = {}
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT and token.line[: token.start[1]].strip():
-                found[token.start[0]] = token.string
+                comments[token.start[0]] = token.string
     except (tokenize.TokenError, IndentationError):
         pass
-    return found
+    return comments
 
 
 def wrapped(line: str, width: int = 100) -> list[str]:
@@ -375,7 +375,7 @@ def wrapped(line: str, width: int = 100) -> list[str]:
 
 def _commas(line: str, begin: int) -> list[int]:
     """Return the places of the commas between the arguments of the call that opens at `begin`."""
-    found, depth, quote = [], 0, ""
+    commas, depth, quote = [], 0, ""
     for n in range(begin, len(line)):
         c = line[n]
         if quote:
@@ -387,8 +387,8 @@ def _commas(line: str, begin: int) -> list[int]:
         elif c in ")]}":
             depth -= 1
         elif c == "," and depth == 0:
-            found.append(n)
-    return found
+            commas.append(n)
+    return commas
 
 
 _SIZES = '''def size_in_bytes(dtype):

@@ -128,7 +128,7 @@ class Indices:
 
     def _split(self, numbers: list[str], parts: list[ast.AST]) -> Term:
         """Read `2 * i + j`, where j runs through 0 and 1: a dim that is two in another shape."""
-        found = []
+        terms = []
         for part in parts:
             seen = self.seen.of(part).affines()
             axes = {e for index in seen for e, c in enumerate(index.coeffs) if c}
@@ -137,7 +137,7 @@ class Indices:
             if len(axes) != 1 or any(index.const for index in seen):
                 raise Person("one dim is indexed by expressions that run along several axes")
             axis = axes.pop()
-            found.append(
+            terms.append(
                 (
                     sorted({i.coeffs[axis] for i in seen}, reverse=True),
                     axis,
@@ -146,7 +146,7 @@ class Indices:
                 )
             )
         # the step may differ from call to call (a parameter), as long as it is the inner size
-        (step, axis, _, size), (one, inner, count, inner_size) = sorted(found, reverse=True)
+        (step, axis, _, size), (one, inner, count, inner_size) = sorted(terms, reverse=True)
         if one != [1] or step != count:
             raise Person(
                 "one dim is indexed by two index expressions that overlap or leave gaps: "
@@ -164,13 +164,13 @@ class Indices:
         return [(node, sign)]
 
     def _one(self, node: ast.AST) -> Affine:
-        found = self.seen.of(node).affines()
-        if not found:
+        affines = self.seen.of(node).affines()
+        if not affines:
             raise Person(NOT_REACHED)
-        forms = {(a.coeffs, a.const) for a in found}
+        forms = {(a.coeffs, a.const) for a in affines}
         if len(forms) > 1:
             raise Person("an index expression changes its step from run to run of the line")
-        return found[0]
+        return affines[0]
 
     def _size(self, node: ast.AST, index: Affine, axis: int) -> str:
         names = [
@@ -268,7 +268,7 @@ class Indices:
 
     def _named(self, mask: ast.AST) -> ast.AST:
         """Return what a name was last bound to before the line where it is a mask."""
-        found = mask
+        bound = mask
         if isinstance(mask, ast.Name):
             for node in ast.walk(self.node):
                 if (
@@ -278,8 +278,8 @@ class Indices:
                     and isinstance(node.targets[0], ast.Name)
                     and node.targets[0].id == mask.id
                 ):
-                    found = node.value
-        return found
+                    bound = node.value
+        return bound
 
     def box(self, mask: ast.AST) -> Box:
         """Read a mask that cuts the ends off axes; raise Person for any other."""

@@ -286,8 +286,8 @@ class Language:
         first = {t.dtype for t in self.f.seen.of(tiles[0]).tiles()} if tiles else set()
         if "dtype" in rest or result == first or len(result) != 1:
             return ""
-        found = next(iter(result))
-        return "" if found == "bool" else f"{self.f.nl}.{found}"
+        dtype = next(iter(result))
+        return "" if dtype == "bool" else f"{self.f.nl}.{dtype}"
 
     def _apply(
         self,

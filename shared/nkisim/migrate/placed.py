@@ -81,7 +81,7 @@ def _elements(f: Function, shape: ast.expr) -> list[str] | None:
 
 def _value_of(f: Function, name: ast.Name) -> ast.expr | None:
     """Return what a name was last bound to before a line, if an assignment of one name does it."""
-    found = None
+    bound = None
     for node in ast.walk(f.node):
         if (
             isinstance(node, ast.Assign)
@@ -90,8 +90,8 @@ def _value_of(f: Function, name: ast.Name) -> ast.expr | None:
             and isinstance(node.targets[0], ast.Name)
             and node.targets[0].id == name.id
         ):
-            found = node.value
-    return found
+            bound = node.value
+    return bound
 
 
 def is_list_of_tiles(f: Function, owner: ast.expr) -> bool:

@@ -9,7 +9,7 @@ from ..lint.program import Source
 
 def products_added(function: ast.AST, source: Source) -> dict[ast.AST, tuple[ast.stmt, ast.Call]]:
     """Find `p = nisa.nc_matmul(...)` before `acc += p`, where p is used nowhere else."""
-    found: dict[ast.AST, tuple[ast.stmt, ast.Call]] = {}
+    added: dict[ast.AST, tuple[ast.stmt, ast.Call]] = {}
     loads = [
         n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
     ]
@@ -27,5 +27,5 @@ def products_added(function: ast.AST, source: Source) -> dict[ast.AST, tuple[ast
                 and loads.count(then.value.id) == 1
                 and source.dotted(one.value.func) in ("nki.isa.nc_matmul", "nki.language.matmul")
             ):
-                found[then] = one, one.value
-    return found
+                added[then] = one, one.value
+    return added

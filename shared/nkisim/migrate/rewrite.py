@@ -84,8 +84,8 @@ class Function:
     def named(self, text: str) -> str:
         """Give an operand a name, a view of a view in two steps; return the name."""
         name = self.fresh("loaded" if ".load(" in text else "part")
-        part, found, view = text.partition("].reshape_dim(")
-        if found and len(text) > 70:
+        part, rest, view = text.partition("].reshape_dim(")
+        if rest and len(text) > 70:
             self.before += [f"{name} = {part}]", f"{name} = {name}.reshape_dim({view}"]
         else:
             self.before.append(f"{name} = {text}")
@@ -95,10 +95,10 @@ class Function:
         return text in self.psum_names
 
     def dtype_of(self, node: ast.AST) -> str:
-        found = {t.dtype for t in self.seen.of(node).tiles()}
-        if len(found) != 1:
+        dtypes = {t.dtype for t in self.seen.of(node).tiles()}
+        if len(dtypes) != 1:
             raise Person("the line was not reached by the run, or has tiles of several dtypes")
-        return next(iter(found))
+        return next(iter(dtypes))
 
     # -- expressions -------------------------------------------------------------------------------
 
@@ -485,15 +485,15 @@ class Function:
         """Return what the value was that a name was last bound to (its target is not observed)."""
         if not isinstance(owner, ast.Name):
             return []
-        found: list = []
+        tiles: list = []
         for node in ast.walk(self.node):
             if (
                 isinstance(node, ast.Assign)
                 and node.lineno < owner.lineno
                 and any(isinstance(t, ast.Name) and t.id == owner.id for t in node.targets)
             ):
-                found = self.seen.of(node.value).tiles()
-        return found
+                tiles = self.seen.of(node.value).tiles()
+        return tiles
 
     def _is_of_indices(self, value: ast.expr) -> bool:
         """Return whether an assignment makes index expressions, which slices take the place of."""

@@ -99,12 +99,12 @@ def load(path: str | os.PathLike[str]) -> Report:
     except UnicodeDecodeError:
         raise ReportError(f"{path} is not a profile that nkisim saved.") from None
     if text.lstrip()[:1] == "<":
-        found = re.search(
+        embedded = re.search(
             r'<script type="application/json" id="profile">(.*?)</script>', text, re.DOTALL
         )
-        if not found:
+        if not embedded:
             raise ReportError(f"{path} is a web page, but not one that nkisim wrote.")
-        text = found[1]
+        text = embedded[1]
     try:
         return unpack(json.loads(text), str(path))
     except json.JSONDecodeError:

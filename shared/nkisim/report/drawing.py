@@ -80,20 +80,20 @@ def lines_of(trace: Trace) -> list[Line]:
     for instr, storage in zip(ops.instr.tolist(), ops.storage.tolist()):
         if memory.hbm[storage]:
             outside[instr].append(storage)
-    found: dict[tuple, Line] = {}
+    lines: dict[tuple, Line] = {}
     keys = []
     for instr, (spec_id, line) in enumerate(zip(ins.spec.tolist(), ins.line.tolist())):
         spec = trace.op_specs[spec_id]
         key = line, spec.row.name, spec.engine, *outside[instr]
         keys.append(key)
-        if key not in found:
+        if key not in lines:
             last = len(spec.operands)
             by_index = range(last - spec.chosen, last)
             chosen = frozenset((*by_index, *(range(spec.outputs) if spec.scatters else ())))
-            found[key] = Line(
+            lines[key] = Line(
                 spec.row.name, spec.engine, trace.where(line), spec.outputs, chosen=chosen
             )
-        found[key].times += 1
+        lines[key].times += 1
     for instr, number, storage, lowest, spec_id in zip(
         ops.instr.tolist(),
         ops.number.tolist(),
@@ -101,9 +101,9 @@ def lines_of(trace: Trace) -> list[Line]:
         ops.lowest.tolist(),
         ops.operand_spec.tolist(),
     ):
-        regions = found[keys[instr]].regions.setdefault(number, [])
+        regions = lines[keys[instr]].regions.setdefault(number, [])
         regions.append((storage, specs[spec_id][2], lowest))
-    return list(found.values())
+    return list(lines.values())
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def sheets(trace: Trace, inputs: Mapping[str, tuple[int, ...]]) -> dict[int, She
         ends[storage] = max(ends.get(storage, 0), end)
     given = dict(enumerate(inputs.items()))
     filled = _sources(trace, [name for name, _ in given.values()])
-    found = {}
+    by_storage = {}
     for number, seen in patterns.items():
         info = trace.storages[number]
         item = min(p.dtype.itemsize for p in seen)
@@ -189,15 +189,15 @@ def sheets(trace: Trace, inputs: Mapping[str, tuple[int, ...]]) -> dict[int, She
             name = f"{name} ({filled[number]})"
         columns = (ends[number] if info.arena else row_bytes) // item
         name = "placed tiles" if info.arena else name
-        found[number] = Sheet(name, rows, columns, row_bytes, item, f"{rows} x {columns}")
-    return found
+        by_storage[number] = Sheet(name, rows, columns, row_bytes, item, f"{rows} x {columns}")
+    return by_storage
 
 
 def _sources(trace: Trace, names: Sequence[str]) -> dict[int, str]:
     """Return the input's name for each tile that its first instruction fills from one input."""
     ops, specs = trace.operands(), trace.op_specs
     kinds = trace.instructions().spec.tolist()
-    found: dict[int, str] = {}
+    sources: dict[int, str] = {}
     first: dict[int, int] = {}
     for instr, storage, write in zip(ops.instr.tolist(), ops.storage.tolist(), ops.write.tolist()):
         if write:
@@ -210,8 +210,8 @@ def _sources(trace: Trace, names: Sequence[str]) -> dict[int, str]:
             and storage < len(names)
             and specs[kinds[instr]].engine == "dma"
         ):
-            found[tiles[instr]] = names[storage]
-    return found
+            sources[tiles[instr]] = names[storage]
+    return sources
 
 
 def size(sheet: Sheet, most: Sequence[int]) -> tuple[float, float]:

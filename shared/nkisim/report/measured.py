@@ -125,7 +125,7 @@ def _events(
         if not name:
             left_out[str(row.get("label") or row.get("engine"))] += 1
             continue
-        found = PLACE.search(str(row.get("nki_source_location") or ""))
+        match = PLACE.search(str(row.get("nki_source_location") or ""))
         events.append(
             Event(
                 ENGINES.index(name),
@@ -133,7 +133,7 @@ def _events(
                 _track(row),
                 _number(row, "timestamp", "start_ts"),
                 _number(row, "duration", "duration_ns"),
-                (found[1], int(found[2])) if found else None,
+                (match[1], int(match[2])) if match else None,
                 wait=float(row.get("evt_wait_time_ns") or 0),
             )
         )

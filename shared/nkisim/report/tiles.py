@@ -220,8 +220,8 @@ def _names(lines: list[tuple[str, int, str]], line_of: np.ndarray, names: list[s
     """Return for each line the name of the tile that it writes, as a place in `names`."""
     out = []
     for file, number, _ in lines:
-        found = _WRITES.search(linecache.getline(file, number))
-        text = (found[1] or found[2]) if found else "placed by the kernel"
+        match = _WRITES.search(linecache.getline(file, number))
+        text = (match[1] or match[2]) if match else "placed by the kernel"
         if text not in names:
             names.append(text)
         out.append(names.index(text))

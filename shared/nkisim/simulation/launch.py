@@ -157,25 +157,25 @@ class Kernel:
 
     def __reduce__(self) -> Any:
         """Pickle the kernel as what its module calls by its name, like a function."""
-        found: Any = sys.modules.get(self.__dict__.get("__module__", ""))
+        named: Any = sys.modules.get(self.__dict__.get("__module__", ""))
         try:
             for name in self.__dict__.get("__qualname__", "").split("."):
-                found = getattr(found, name)
+                named = getattr(named, name)
         except AttributeError:
-            found = None
-        if found is self:
+            named = None
+        if named is self:
             return self.__qualname__
         function = getattr(self.func, "__func__", self.func)
-        if isinstance(found, Kernel) and found.func is function:  # kernel[2], for one
+        if isinstance(named, Kernel) and named.func is function:  # kernel[2], for one
             changed = {
                 k: v
                 for k, v in self.__dict__.items()
-                if k not in found.__dict__ or found.__dict__[k] is not v
+                if k not in named.__dict__ or named.__dict__[k] is not v
             }
             if function is not self.func:  # a method, which goes with its object
                 del changed["func"]
-                return _bound, (found, self.func.__self__, changed)  # type: ignore[attr-defined]
-            return _changed, (found, changed)
+                return _bound, (named, self.func.__self__, changed)  # type: ignore[attr-defined]
+            return _changed, (named, changed)
         raise pickle.PicklingError(
             f"kernel {self.__name__} cannot be pickled: {self.__dict__.get('__module__')} has no "
             f"{self.__dict__.get('__qualname__')} that is this kernel. Decorate a function at the "
@@ -558,8 +558,8 @@ def _report_before_error(m: Machine, error: Exception) -> None:
     What was found in the line of the error the error says itself.
     """
     where = getattr(getattr(error, "nki_error", error), "where", None)
-    if _collectors and (found := [f for f in m.findings if where is None or f.where != where]):
-        _collectors[-1].append(without_ignored(found))
+    if _collectors and (findings := [f for f in m.findings if where is None or f.where != where]):
+        _collectors[-1].append(without_ignored(findings))
 
 
 _reported: dict[tuple[Any, ...], str] = {}

@@ -367,8 +367,8 @@ class Profile:
         """Return what run-time indices have chosen of a storage; None: the run had no values."""
         if not self.machine.compute:
             return None
-        found = self.machine.memory.chosen.of(storage, write)
-        return traffic.Touched(*found) if found else traffic.Touched(1, np.zeros(0, bool))
+        touched = self.machine.memory.chosen.of(storage, write)
+        return traffic.Touched(*touched) if touched else traffic.Touched(1, np.zeros(0, bool))
 
     def floor(self) -> dict[str, Any]:
         """Return the least time that any kernel can take for this job, and what it is made of.

@@ -267,10 +267,10 @@ def merge_dma(trace: Trace, hw: NeuronCore) -> Trace:
     acc = accesses(trace, hw)
     dmas, draft = _Dmas(trace, acc), Draft(trace)
     moves, most = Moves(draft, acc), hw.timing.compiler_merged_dmas
-    for found, hbm in ((dmas.loads, 1), (dmas.stores, 0)):
+    for transfers, hbm in ((dmas.loads, 1), (dmas.stores, 0)):
         open_: dict[tuple, list[int]] = {}  # (line, spec, storage) -> the last run
         runs: list[list[int]] = []
-        for i in found:
+        for i in transfers:
             spec = draft.spec_of(i)
             p = spec.operands[hbm]
             storage, offset = draft.operand(i, hbm)

@@ -73,13 +73,13 @@ def _leading_to(acc: Accesses, ends: np.ndarray) -> tuple[np.ndarray, set[int]]:
     leads = np.zeros(len(acc.specs), bool)
     leads[ends] = True
     chosen = np.zeros(len(acc.versions.storage), bool)
-    found = np.zeros(len(acc.specs), bool)
+    leading = np.zeros(len(acc.specs), bool)
     while True:
         chosen[vid[reads & leads[ev["instr"]]]] = True
         fresh = np.zeros(len(leads), bool)
         fresh[ev["instr"][writes & chosen[vid]]] = True
-        fresh &= ~found
+        fresh &= ~leading
         if not fresh.any():
-            return np.flatnonzero(found), set(np.flatnonzero(chosen).tolist())
-        found |= fresh
+            return np.flatnonzero(leading), set(np.flatnonzero(chosen).tolist())
+        leading |= fresh
         leads = fresh

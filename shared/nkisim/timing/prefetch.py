@@ -106,7 +106,7 @@ def leads(
     loads, users = _first_uses(deps)
     place = np.arange(1, len(loads) + 1) * EVENLY % 1.0
     needs = needs[loads] * (1.0 + t.compiler_load_spread * (2.0 * place - 1.0))
-    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    pairs = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
     for q in range(LOADS):  # each compute engine
         engine = np.flatnonzero(deps.queue == q)
         on_queue = deps.queue[users] == q
@@ -124,8 +124,8 @@ def leads(
                 (before >= 0) & (long | (begins == last - 1)) & (begins < last), begins, last
             )
         there = last >= 0
-        found.append((engine[last[there]], loads[on_queue][there]))
-    before, after = (np.concatenate(x) for x in zip(*found))
+        pairs.append((engine[last[there]], loads[on_queue][there]))
+    before, after = (np.concatenate(x) for x in zip(*pairs))
     earlier = before < after
     return before[earlier], after[earlier]
 
@@ -157,12 +157,12 @@ def waits(
     on: Container[str],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return pairs (instruction, load or fill) of all that the options `on` let come late."""
-    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    pairs = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
     if "late-loads" in on:
-        found.append(leads(deps, specs, works, transfers, hw))
+        pairs.append(leads(deps, specs, works, transfers, hw))
     if "late-fills" in on:
-        found.append(late_fills(deps, specs))
-    before, after = (np.concatenate(x) for x in zip(*found))
+        pairs.append(late_fills(deps, specs))
+    before, after = (np.concatenate(x) for x in zip(*pairs))
     return before, after
 
 

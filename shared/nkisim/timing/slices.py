@@ -37,20 +37,20 @@ def cut(trace: Trace, hw: NeuronCore, rename: bool) -> Trace:
         *tile[:, parts].tolist(), ev["lo"][parts].tolist(), ev["hi"][parts].tolist()
     ):
         used[s, begin].add((lo, hi))
-    found = {
+    cuts = {
         key: sorted(ranges)
         for key, ranges in used.items()
         if _apart(sorted(ranges), hw.timing.dma_small_write_bytes)
     }
-    if not found:
+    if not cuts:
         return trace
     across: dict[tuple[int, int], list[int]] = defaultdict(list)
     of = np.flatnonzero(placed & whole)
     for e, s, begin in zip(of.tolist(), *tile[:, of].tolist()):
-        if (s, begin) in found:
+        if (s, begin) in cuts:
             across[s, begin].append(e)
     for key, events in across.items():
-        made = [_cut(draft, acc, e, found[key]) for e in events]
+        made = [_cut(draft, acc, e, cuts[key]) for e in events]
         if any(pieces is None for pieces in made):
             continue
         for e, pieces in zip(events, made):

@@ -56,13 +56,13 @@ def pairs(
         np.flatnonzero(fresh),
     )
     written = np.bincount(region, acc.write, len(heads)) > 0
-    found = [acc.within()]
+    conflicts = [acc.within()]
     shared = heads[~apart[heads]]
     if len(shared) and np.bincount(vid[shared]).max() > 1:
-        found += acc.across(
+        conflicts += acc.across(
             *_links(geo, ev, vid, keys, heads, written & ~apart[heads], ~apart[heads], whole[heads])
         )
-    before, after = (np.concatenate(arrays) for arrays in zip(*found))
+    before, after = (np.concatenate(arrays) for arrays in zip(*conflicts))
     keep = before != after
     return before[keep], after[keep]
 
@@ -109,7 +109,7 @@ class _Accesses:
         accumulates = np.zeros(n, bool)
         accumulates[there] = self._own(last[there], at[there])
         there &= ~accumulates
-        found = [(last[there], at[there])]
+        conflicts = [(last[there], at[there])]
         # partial sums that are not the last: who ends their chain waits for all of them
         ends = np.minimum.accumulate(np.where(accumulates, n, at)[::-1])[::-1]
         ends = np.append(ends[1:], n)  # the first to come that does not add
@@ -120,13 +120,13 @@ class _Accesses:
         until = np.append(writes, n)[step[ends[part]]]  # all that read the sum, not the first alone
         until = np.minimum(until, np.append(self.begin, n)[self.region[part] + 1])
         readers = np.where(self.write[ends[part]], 1, np.maximum(until - ends[part], 1))
-        found.append((np.repeat(part, readers), ranges(ends[part], readers)))
+        conflicts.append((np.repeat(part, readers), ranges(ends[part], readers)))
         # all reads between two writes: an engine that chooses among some may do an earlier one last
         reads = np.flatnonzero(~self.write)
         reads = reads[step[reads] < len(writes)]
         reads = reads[self.region[writes[step[reads]]] == self.region[reads]]
-        found.append((reads, writes[step[reads]]))
-        before, after = (np.concatenate(arrays) for arrays in zip(*found))
+        conflicts.append((reads, writes[step[reads]]))
+        before, after = (np.concatenate(arrays) for arrays in zip(*conflicts))
         return self.instr[before], self.instr[after]
 
     def across(self, a: np.ndarray, b: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -184,7 +184,7 @@ def _links(
     order = np.argsort(v * span + lo, kind="stable")
     regions, begin, end = regions[order], (v * span + lo)[order], (v * span + hi)[order]
     count = np.searchsorted(begin, end) - np.arange(len(regions)) - 1
-    found: list[tuple[np.ndarray, np.ndarray]] = []
+    links: list[tuple[np.ndarray, np.ndarray]] = []
     cuts = np.searchsorted(np.cumsum(count), np.arange(0, int(count.sum()), _CHUNK), "right")
     for first, past in zip(cuts, np.append(cuts[1:], len(regions))):
         chunk = np.arange(first, past)
@@ -197,7 +197,7 @@ def _links(
         rest = np.flatnonzero(~meet)
         ka, kb = keys[heads[a[rest]]], keys[heads[b[rest]]]
         meet[rest] = geo.overlaps(ka % _SHIFT, kb % _SHIFT, kb // _SHIFT - ka // _SHIFT)
-        found += [(a[meet], b[meet]), (b[meet], a[meet])]
-    if not found:
+        links += [(a[meet], b[meet]), (b[meet], a[meet])]
+    if not links:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    return (np.concatenate([a for a, _ in found]), np.concatenate([b for _, b in found]))
+    return (np.concatenate([a for a, _ in links]), np.concatenate([b for _, b in links]))

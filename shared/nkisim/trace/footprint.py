@@ -229,8 +229,8 @@ def _contended(acc: Accesses, queue: np.ndarray, hw: NeuronCore) -> dict[int, in
     both = (np.bincount(which, sides == DVE, len(banks)) > 0) & (
         np.bincount(which, sides == ACT, len(banks)) > 0
     )
-    found = both[which]
-    return dict(zip(instr[found].tolist(), bank[found].tolist()))
+    contended = both[which]
+    return dict(zip(instr[contended].tolist(), bank[contended].tolist()))
 
 
 def _events(trace: Trace, stores: StorageTable) -> dict[str, np.ndarray]:

@@ -70,7 +70,7 @@ class Geometry:
             back, ahead = -steps[a], steps[b]
             levels.append((s, back, ahead, lo, hi))
             lo, hi = lo + back * s, hi + ahead * s
-        found, case = np.zeros(len(d), bool), np.arange(len(d))
+        meets, case = np.zeros(len(d), bool), np.arange(len(d))
         wa, wb = items[a], items[b]
         for s, back, ahead, lo, hi in reversed(levels):
             # d + k * s + [lo, hi] must reach (-wb, wa)
@@ -78,15 +78,15 @@ class Geometry:
             first = np.maximum(back[case], -((d + high + wb[case] - 1) // s))
             count = np.minimum(ahead[case], (wa[case] - 1 - d - low) // s) - first + 1
             # too many to try: assume they meet; where nothing is smaller, each of these does
-            found[case[count > np.where(low == high, 0, _TRIED)]] = True
-            undecided = (count > 0) & ~found[case]
+            meets[case[count > np.where(low == high, 0, _TRIED)]] = True
+            undecided = (count > 0) & ~meets[case]
             count = count[undecided]
             case, d = (
                 np.repeat(case[undecided], count),
                 np.repeat(d[undecided], count) + s * ranges(first[undecided], count),
             )
-        found[case[(d > -wb[case]) & (d < wa[case])]] = True
-        return found
+        meets[case[(d > -wb[case]) & (d < wa[case])]] = True
+        return meets
 
 
 def touched(p: Any, lowest: int, grain: int = 1) -> np.ndarray:
@@ -122,7 +122,7 @@ class Regions:
         Each pair is there both ways. Few regions of a kernel overlap, and most cannot: seen in
         the digits of their addresses they are boxes that lie side by side (`_boxes`).
         """
-        found: list[tuple[np.ndarray, np.ndarray]] = []
+        overlaps: list[tuple[np.ndarray, np.ndarray]] = []
         for regions in self._of_same_patterns():
             lo, hi = self._boxes(regions)
             group = np.unique(self.stage[regions], return_inverse=True)[1]
@@ -137,10 +137,10 @@ class Regions:
                 meet = self.geometry.overlaps(
                     self.pattern[a], self.pattern[b], self.lowest[b] - self.lowest[a]
                 )
-                found += [(a[meet], b[meet]), (b[meet], a[meet])]
-        if not found:
+                overlaps += [(a[meet], b[meet]), (b[meet], a[meet])]
+        if not overlaps:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        return (np.concatenate([a for a, _ in found]), np.concatenate([b for _, b in found]))
+        return (np.concatenate([a for a, _ in overlaps]), np.concatenate([b for _, b in overlaps]))
 
     def _of_same_patterns(self) -> list[np.ndarray]:
         """Return the regions of stages with the same patterns, one array for all such stages."""

@@ -13,8 +13,8 @@ _ASSIGNED = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\[.*?\])?\s*(?::[^=]+)?[-+*/|&]?
 
 def assigned_on(file: str, line: int) -> str:
     """Return the variable that a line of a source file assigns to, "?" if there is none."""
-    found = _ASSIGNED.match(linecache.getline(file, line))
-    return found[1] if found else "?"
+    match = _ASSIGNED.match(linecache.getline(file, line))
+    return match[1] if match else "?"
 
 
 def storage_names(trace: Trace, given: Mapping[int, str]) -> dict[int, str]:

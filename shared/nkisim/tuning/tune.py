@@ -247,12 +247,12 @@ def run(
             key=lambda r: _axes(r.prediction),
         )
         _mark(rows)
-        found = Tuning(rows, [p for p in predictions if p.refused], base, core.name, [])
+        tuned = Tuning(rows, [p for p in predictions if p.refused], base, core.name, [])
         if best:
-            _run_the_fastest(found, bench, reference, best)
-    found.notes += _unused(predictions, names)
-    found.notes += dict.fromkeys(n for f in job.variants for n in space.derived(f, names))
-    return found
+            _run_the_fastest(tuned, bench, reference, best)
+    tuned.notes += _unused(predictions, names)
+    tuned.notes += dict.fromkeys(n for f in job.variants for n in space.derived(f, names))
+    return tuned
 
 
 def _run_the_fastest(

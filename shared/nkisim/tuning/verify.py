@@ -56,14 +56,14 @@ def compute(job: Job, candidate: Candidate) -> Ran:
             run = launch(kernel, args, {**kwargs, **named}, target=job.settings["target"])
     except ENDS as error:
         return Ran(refused=refusal(error)[0])
-    found: dict[str, set[str]] = {}
+    warnings: dict[str, set[str]] = {}
     for f in run.findings:
-        found.setdefault(f.severity, set()).add(f.id)
+        warnings.setdefault(f.severity, set()).add(f.id)
     return Ran(
         list(_arrays(run.outputs)),
         Allowed.of(run.trace),
-        sorted(found.get("error", ())),
-        sorted(found.get("warning", ())),
+        sorted(warnings.get("error", ())),
+        sorted(warnings.get("warning", ())),
     )
 
 
@@ -72,18 +72,18 @@ def judge(ran: Ran, right: Any = None, others: Any = None, name: str = "") -> Ve
     the outputs of another candidate, called `name`."""
     if ran.refused or ran.allowed is None:
         return Verdict(False, f"refused: {ran.refused}")
-    found = Verdict(None, "no reference", ran.warnings)
+    verdict = Verdict(None, "no reference", ran.warnings)
     if right is not None:
         wrong = differs(ran.outputs, right, ran.allowed)
-        found.right, found.text = not wrong, wrong or "right"
+        verdict.right, verdict.text = not wrong, wrong or "right"
     elif others is not None:
         wrong = differs(ran.outputs, others, ran.allowed)
-        found.right = False if wrong else None
-        found.text = f"not what {name} computes: {wrong}" if wrong else f"as {name}"
+        verdict.right = False if wrong else None
+        verdict.text = f"not what {name} computes: {wrong}" if wrong else f"as {name}"
     if ran.errors:  # right here, garbage or a race on the chip
-        but = f"{found.text}, but " if found.right else ""
-        found.right, found.text = False, f"{but}{', '.join(ran.errors)}"
-    return found
+        but = f"{verdict.text}, but " if verdict.right else ""
+        verdict.right, verdict.text = False, f"{but}{', '.join(ran.errors)}"
+    return verdict
 
 
 def expected(reference: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:

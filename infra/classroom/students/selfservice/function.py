@@ -110,8 +110,10 @@ def admit(c: dict[str, Any], q: dict[str, str]) -> None:
 def find(c: dict[str, Any], q: dict[str, str]) -> dict[str, Any]:
     """Return the machine of a link; raise Answer when it is gone, not theirs, or revoked."""
     try:
-        found = client("ec2", q["r"]).describe_instances(InstanceIds=[q["i"]])["Reservations"]
-        machine = found[0]["Instances"][0] if found else None
+        reservations = client("ec2", q["r"]).describe_instances(InstanceIds=[q["i"]])[
+            "Reservations"
+        ]
+        machine = reservations[0]["Instances"][0] if reservations else None
     except botocore.exceptions.ClientError as error:
         if "NotFound" not in code_of(error):
             raise

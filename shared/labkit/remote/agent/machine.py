@@ -29,7 +29,7 @@ def version_of(folder, name):
 
 def venvs(patterns):
     """Return the environments that match: path, python, versions of what speaks a dialect."""
-    found = []
+    environments = []
     for pattern in patterns:
         for path in sorted(glob.glob(os.path.expanduser(pattern)), reverse=True):
             python = os.path.join(path, "bin", "python")
@@ -41,8 +41,8 @@ def venvs(patterns):
                     one["neuronx-cc"] = version_of(site, "neuronx_cc") or "?"
                 if (site / "nki").is_dir():
                     one["nki"] = version_of(site, "nki")
-            found.append(one)
-    return found
+            environments.append(one)
+    return environments
 
 
 def machine():

@@ -74,7 +74,7 @@ def find(job):
 def outputs(folder):
     """Return what a run has made in its tree, as path, size and SHA-256; caches are left out."""
     tree, job = folder / "tree", read(folder / "job.json") or {}
-    manifest, found = job.get("manifest", {}), []
+    manifest, files = job.get("manifest", {}), []
     for path in sorted(tree.rglob("*")):
         name = path.relative_to(tree).as_posix()
         if (
@@ -85,8 +85,8 @@ def outputs(folder):
             or not path.is_file()
         ):
             continue
-        found.append({"path": name, "size": path.stat().st_size, "sha256": digest(path)})
-    return found
+        files.append({"path": name, "size": path.stat().st_size, "sha256": digest(path)})
+    return files
 
 
 def end(folder, why, code, seconds):
@@ -102,15 +102,15 @@ def end(folder, why, code, seconds):
 
 def processes(job):
     """Return the ids of all processes that a run has started, by the mark in their environment."""
-    mark, found = f"{MARK}={job}".encode(), []
+    mark, pids = f"{MARK}={job}".encode(), []
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != os.getpid():
             try:
                 if mark in Path("/proc", entry, "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry))
+                    pids.append(int(entry))
             except OSError:
                 pass
-    return found
+    return pids
 
 
 def kill_all(job):

@@ -221,10 +221,10 @@ def tensor_reduce(m: Machine, given: dict[str, Any]) -> None:
     data, axis = given["data"], given["axis"]
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
     rank = len(getattr(data, "shape", ()))
-    found = sorted({integer(a, "an axis") % max(rank, 1) for a in axes})
-    if rank and found and found[0] > 0 and found != list(range(rank - len(found), rank)):
-        found = compat.reduced(m, given["dst"], data, found) or found
-    if rank and found and found[0] > 0 and found != list(range(rank - len(found), rank)):
+    dims = sorted({integer(a, "an axis") % max(rank, 1) for a in axes})
+    if rank and dims and dims[0] > 0 and dims != list(range(rank - len(dims), rank)):
+        dims = compat.reduced(m, given["dst"], data, dims) or dims
+    if rank and dims and dims[0] > 0 and dims != list(range(rank - len(dims), rank)):
         raise fail(
             "NKI-S10",
             "nisa.tensor_reduce over axes that are not the last ones",
@@ -232,7 +232,7 @@ def tensor_reduce(m: Machine, given: dict[str, Any]) -> None:
             limit="since 0.3 an axis is the tensor's own, and trailing free dims reduce",
             hint="bring them to the end: t.permute((0, 2, 1))" + compat.HINT,
         )
-    given["axis"] = tuple(found)
+    given["axis"] = tuple(dims)
 
 
 def _pairs(api: str, pattern: Any) -> list[tuple[int, int]]:

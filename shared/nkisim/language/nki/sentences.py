@@ -268,7 +268,7 @@ SENTENCES: tuple[Sentence, ...] = (
 
 def counts() -> dict[tuple[str, str], int]:
     """Return how many sentences each document has."""
-    found: dict[tuple[str, str], int] = {}
+    counted: dict[tuple[str, str], int] = {}
     for s in SENTENCES:
-        found[s.release, s.heading] = found.get((s.release, s.heading), 0) + 1
-    return found
+        counted[s.release, s.heading] = counted.get((s.release, s.heading), 0) + 1
+    return counted
