@@ -164,7 +164,7 @@ class Facts:
 
     @cached_property
     def reuse(self) -> np.ndarray:
-        """Tell which waits (pairs of `plan.deps`) are for memory, not for data.
+        """Return which waits (pairs of `plan.deps`) are for memory, not for data: array of bool.
 
         A wait is for data if the later instruction reads a tile that the earlier one writes.
         """

@@ -42,7 +42,7 @@ def _waits(facts: Facts) -> np.ndarray:
 
 
 def _psum(facts: Facts) -> np.ndarray:
-    """Tell which instructions write to PSUM."""
+    """Return which instructions write to PSUM: array of bool."""
     return np.array([k.operands[0].memory is PSUM for k in facts.op_specs] or [False])[facts.spec]
 
 

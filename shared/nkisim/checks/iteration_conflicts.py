@@ -68,7 +68,7 @@ class Nodes:
         return np.where((at > 0) & (self.parent[at] == home), at, -1)
 
     def inside(self, node: np.ndarray, loop: int) -> np.ndarray:
-        """Tell which nodes are an iteration of a loop, or lie in one."""
+        """Return which nodes are an iteration of a loop, or lie in one: array of bool."""
         at, inside = node.copy(), np.zeros(len(node), bool)
         while (at >= 0).any():
             inside |= (at >= 0) & (self.loop[at] == loop)

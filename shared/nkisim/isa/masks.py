@@ -102,7 +102,7 @@ def _narrowed(row: Row, ins: Instr, grid: tuple[int, ...], box: Box) -> tuple[Te
 
 
 def by_lanes(row: Row, ins: Instr) -> list[bool]:
-    """Tell for each source whether a mask cuts its partitions only."""
+    """Return for each source whether a mask cuts its partitions only."""
     declared = [o for o in row.operands if o.role == "read"]
     flags, scalars = [], iter(ins.scalars)
     for o in declared:

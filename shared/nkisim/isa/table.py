@@ -497,7 +497,7 @@ ROWS: dict[str, Row] = {}
 
 
 def always(ins: Instr) -> bool:
-    """Tell that an instruction can wait (Row.waits), whatever it is given."""
+    """Return True: an instruction can wait (Row.waits), whatever it is given."""
     return True
 
 

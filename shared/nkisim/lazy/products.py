@@ -344,7 +344,7 @@ def _place(t: Tensor) -> tuple:
 
 
 def _result(dst: Tensor) -> tuple:
-    """Return what tells a sum from others."""
+    """Return the key of a sum: the place and the shape of the tile that it is added to."""
     return dst.storage.id, dst.offset, dst.shape, dst.strides
 
 

@@ -423,7 +423,7 @@ def _try(
 
 
 def _apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Tell which elements differ by more than rounding; NaN is like NaN."""
+    """Return which elements differ by more than rounding (bool); NaN is like NaN."""
     if a.dtype.kind in "iu":
         return a != b
     if a.dtype.kind == "V":

@@ -159,7 +159,7 @@ class Arguments:
 
 
 def no_tensor(exc: Exception, kernel: Kernel, given: Iterable[tuple[str, Any]]) -> NkiError | None:
-    """Return the error of a kernel that took an argument for a tensor, which is a list, say.
+    """Return the error of a kernel that used an argument as a tensor although it is none.
 
     `given`: the arguments by name, as the kernel got them. None if `exc` is anything else.
     """

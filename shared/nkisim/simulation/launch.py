@@ -250,12 +250,12 @@ class Kernel:
 
 
 def _bound(kernel: Kernel, instance: Any, changed: dict[str, Any]) -> Kernel:
-    """Return a kernel bound to an object, with some attributes that are others."""
+    """Return a kernel bound to an object, with some attributes changed."""
     return _changed(kernel.__get__(instance), changed)
 
 
 def _changed(kernel: Kernel, changes: dict[str, Any]) -> Kernel:
-    """Return a copy of a kernel in which some attributes are others."""
+    """Return a copy of a kernel with some attributes changed."""
     k = copy.copy(kernel)
     k.__dict__.update(changes)
     return k

@@ -35,7 +35,7 @@ def split_dual_results(trace: Trace, hw: NeuronCore) -> Trace:
     copies: dict[tuple[int, int], int] = {}  # (version or -1, storage) -> its copy
 
     def copy(i: int, j: int) -> tuple[int, int]:
-        """Return where operand `j` of instruction `i` is the second time."""
+        """Return (storage, offset) of operand `j` of instruction `i` when it is computed again."""
         storage, offset = draft.operand(i, j)
         v = version.get((i, j), -1)
         if j >= draft.spec_of(i).outputs and v not in tiles:

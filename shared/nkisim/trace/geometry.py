@@ -47,7 +47,7 @@ class Geometry:
         return got
 
     def overlaps(self, a: np.ndarray, b: np.ndarray, distance: np.ndarray) -> np.ndarray:
-        """Tell it for arrays of patterns and distances: each case is looked at once."""
+        """Return `overlap` (bool) for arrays of patterns and distances."""
         size = len(self.dims)
         shapes, shape = np.unique(a * size + b, return_inverse=True)
         apart, gap = np.unique(distance, return_inverse=True)

@@ -235,17 +235,17 @@ class StorageTable(NamedTuple):
 
     @property
     def arena(self) -> np.ndarray:
-        """Tell which are shared by the directly allocated tensors of a memory."""
+        """Return which are shared by the directly allocated tensors of a memory."""
         return (self.flags & Storages.ARENA) > 0
 
     @property
     def fixed(self) -> np.ndarray:
-        """Tell which keep their place: made by a loop of the device, once for all iterations."""
+        """Return which keep their place: made by a loop of the device, once for all iterations."""
         return (self.flags & Storages.FIXED) > 0
 
     @property
     def readonly(self) -> np.ndarray:
-        """Tell which are kernel inputs."""
+        """Return which are kernel inputs."""
         return (self.flags & Storages.READONLY) > 0
 
 
@@ -568,7 +568,7 @@ class Trace:
         )
 
     def below(self, node: int) -> np.ndarray:
-        """Tell which instructions are in a node, or in a loop in it (an array of bool)."""
+        """Return which instructions are in a node, or in a loop in it: array of bool."""
         inside = np.zeros(len(self.node_parent), bool)
         inside[node] = True
         for i in range(node + 1, len(inside)):  # a node comes after its parent

@@ -97,7 +97,7 @@ class Signature(keywords.Parameters):
         return values
 
     def does_not_fit(self, args: tuple, kw: dict[str, Any]) -> NkiError:
-        """Return the error for a call with too many arguments, too few, or others."""
+        """Return the error for a call with too many arguments, too few, or unknown names."""
         given = len(args)
         if given > self.by_place:
             return self.wrong(
@@ -131,7 +131,7 @@ class Signature(keywords.Parameters):
         )
 
     def destination(self, x: Any) -> None:
-        """Raise if what stands where dst does is no tensor: an argument order of another time."""
+        """Raise NkiError if the first argument is no tensor: before 0.1, it was not dst."""
         if self.names[0] not in _FIRST or isinstance(x, (NkiTensor, Tensor, Indirect)) or x is None:
             return
         problem = (
