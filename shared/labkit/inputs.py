@@ -51,11 +51,11 @@ def machine_memory() -> int | None:
 def check_memory(case: Case) -> None:
     """Raise SpecError if the inputs cannot fit; many systems kill a process that tries."""
     size = sum(math.prod(t.shape) * dtype_of(t.dtype).itemsize for t in case.inputs)
-    there = machine_memory()
-    if there is not None and COPIES * size > there:
+    memory = machine_memory()
+    if memory is not None and COPIES * size > memory:
         raise SpecError(
             f"case {case.name}: the inputs have {size / 1e9:,.3g} GB and are needed "
-            f"about {COPIES} times; this machine has {there / 1e9:,.3g} GB of memory. "
+            f"about {COPIES} times; this machine has {memory / 1e9:,.3g} GB of memory. "
             "Try a smaller size"
         )
 

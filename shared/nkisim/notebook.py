@@ -79,12 +79,12 @@ def described(outputs: Any) -> list[tuple[str, str]]:
             out.append((f"output {k}", repr(value)[:200]))
             continue
         flat = value.reshape(-1)
-        some = [f"{v:.6g}" for v in flat[:EDGE].tolist()]
+        texts = [f"{v:.6g}" for v in flat[:EDGE].tolist()]
         if len(flat) > EDGE:
-            some += ["..."] * (len(flat) > 2 * EDGE) + [
+            texts += ["..."] * (len(flat) > 2 * EDGE) + [
                 f"{v:.6g}" for v in flat[max(EDGE, len(flat) - EDGE) :].tolist()
             ]
-        out.append((f"output {k}", f"{value.dtype} {list(value.shape)}: {' '.join(some)}"))
+        out.append((f"output {k}", f"{value.dtype} {list(value.shape)}: {' '.join(texts)}"))
     return out
 
 

@@ -39,11 +39,11 @@ def differences(run: Run, known: Ledger, lived: set[str]) -> list[Difference]:
     spec, out = run.spec, []
     end = spec.teardown_at
     for region in sorted(lived):
-        there = _end(run, region)
-        if there and abs(there - end) > dt.timedelta(minutes=1):
-            here, there = end.astimezone(end.tzinfo), there.astimezone(end.tzinfo)
-            words = f"{here:%Y-%m-%d %H:%M}", f"{there:%Y-%m-%d %H:%M}"
-            out.append(Difference(f"the end of the class ({region})", *words, here < there))
+        in_aws = _end(run, region)
+        if in_aws and abs(in_aws - end) > dt.timedelta(minutes=1):
+            here, in_aws = end.astimezone(end.tzinfo), in_aws.astimezone(end.tzinfo)
+            words = f"{here:%Y-%m-%d %H:%M}", f"{in_aws:%Y-%m-%d %H:%M}"
+            out.append(Difference(f"the end of the class ({region})", *words, here < in_aws))
     caps = {"class": (spec.budget.class_usd, _cap(run) or known.settings.get("class_usd"))}
     caps["student"] = spec.budget.per_student_usd, known.settings.get("per_student_usd")
     for whose, (usd, stands) in caps.items():

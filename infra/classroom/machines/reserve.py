@@ -103,8 +103,8 @@ def reserve(run: Run, machines: list[Machine], cancel: bool = False) -> dict[str
         )
     rows, failed = [], []
     for (region, zone), count in sorted(zones.items()):
-        got = held.get((region, zone))
-        if got is None:
+        reservation = held.get((region, zone))
+        if reservation is None:
             try:
                 _create(run, region, zone, count, end)
                 word = "would be reserved" if run.check else "reserved"
@@ -112,11 +112,11 @@ def reserve(run: Run, machines: list[Machine], cancel: bool = False) -> dict[str
                 failed.append(f"{zone}: {error}")
                 word = "not reserved"
         else:
-            word = f"reserved until {aware(got['EndDate']):%Y-%m-%d %H:%M} UTC"
-            if got["TotalInstanceCount"] < count:
+            word = f"reserved until {aware(reservation['EndDate']):%Y-%m-%d %H:%M} UTC"
+            if reservation["TotalInstanceCount"] < count:
                 failed.append(
-                    f"{zone}: {got['TotalInstanceCount']} of {count} are reserved; --cancel, then"
-                    " reserve again."
+                    f"{zone}: {reservation['TotalInstanceCount']} of {count} are reserved;"
+                    " --cancel, then reserve again."
                 )
         rows.append([region, zone, count, f"{count * rate * hours:,.2f}", word])
     return {

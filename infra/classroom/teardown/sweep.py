@@ -358,8 +358,8 @@ def buckets(cloud: Cloud, name: str) -> list[Found]:
             continue
         region = s3.get_bucket_location(Bucket=b["Name"]).get("LocationConstraint") or GLOBAL
         try:
-            there = cloud.client("s3", region)
-            label = there.get_bucket_tagging(Bucket=b["Name"])["TagSet"]
+            client = cloud.client("s3", region)
+            label = client.get_bucket_tagging(Bucket=b["Name"])["TagSet"]
         except be.ClientError as error:
             if code_of(error) != "NoSuchTagSet":
                 raise

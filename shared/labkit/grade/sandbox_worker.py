@@ -396,10 +396,10 @@ class Asked:
     def __getattr__(self, name):
         if name.startswith("_") or self._nki_path is None:
             raise AttributeError(name)
-        got = ask("get", ["C", self._nki_path], name)
-        if got == "(a function)":
+        value = ask("get", ["C", self._nki_path], name)
+        if value == "(a function)":
             return lambda *a, **k: ask("method", ["C", self._nki_path], name, encode(a), encode(k))
-        return got
+        return value
 
     def __getitem__(self, key):
         return ask("operator", "getitem", [["C", self._nki_path], encode(key)])
@@ -605,8 +605,8 @@ def kernel_of(module, name, constants=()):
     signature."""
     found = getattr(module, name, None)
     if not callable(found):
-        there = [k for k, v in vars(module).items() if callable(v) and not k.startswith("_")]
-        near = difflib.get_close_matches(name, there, 1)
+        callables = [k for k, v in vars(module).items() if callable(v) and not k.startswith("_")]
+        near = difflib.get_close_matches(name, callables, 1)
         near = f"; there is {near[0]}" if near else ""
         raise NameError(f"{module.__name__}.py has no kernel named {name}{near}")
     for constant in constants:

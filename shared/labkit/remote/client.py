@@ -164,8 +164,8 @@ class Run:
         key = hashlib.sha256(
             json.dumps([job.argv, job.cwd, job.env, sorted(self.tree.files.items())]).encode()
         ).hexdigest()[:32]
-        there = self.state([sha for sha, _ in self.tree.files.values()])
-        for old in there["jobs"]:
+        state = self.state([sha for sha, _ in self.tree.files.values()])
+        for old in state["jobs"]:
             if old["origin"] != self.tree.origin():
                 continue
             same = old["key"] == key
@@ -186,8 +186,8 @@ class Run:
             else:
                 self.say(f"your run {old['id']} still goes on there; this one comes after it")
         python = choose_python(self.facts, job, self.host.name)
-        if there["missing"]:
-            self.link.call("put", data=self.tree.pack(there["missing"]))
+        if state["missing"]:
+            self.link.call("put", data=self.tree.pack(state["missing"]))
         env = {
             **{k: os.environ[k] for k in PASSED_ON if k in os.environ},
             **job.env,

@@ -51,7 +51,7 @@ def remote(argv: Sequence[str] | None = None) -> int:
     def say(text: str) -> None:
         err.print(f"[dim]{escape(text)}[/]", soft_wrap=True)
 
-    links, there, code = [], [], 0
+    links, jobs, code = [], [], 0
     for host in chosen:
         run = Run(host, tree, say, to_terminal)
         try:
@@ -61,24 +61,24 @@ def remote(argv: Sequence[str] | None = None) -> int:
             code = 2
             continue
         links.append(run)
-        there += [(run, job) for job in state["jobs"]]
+        jobs += [(run, job) for job in state["jobs"]]
     answer["runs"] = [
-        {"host": run.host.name, "run": job["id"], "state": job["state"]} for run, job in there
+        {"host": run.host.name, "run": job["id"], "state": job["state"]} for run, job in jobs
     ]
     if args.what == "list":
-        Console().print(listing(there, tree))
+        Console().print(listing(jobs, tree))
         return code
     if args.what == "clean":
-        return max(code, clean(links, there, args, tree, err))
+        return max(code, clean(links, jobs, args, tree, err))
     matching = [
         (run, job)
-        for run, job in there
+        for run, job in jobs
         if job["id"].startswith(args.run) and (args.run or job["origin"] == tree.origin())
     ]
     if len(matching) != 1:
         raise RemoteError(
             f"{len(matching)} runs fit; name one of: "
-            + (", ".join(j["id"] for _, j in there) or "there are none")
+            + (", ".join(j["id"] for _, j in jobs) or "there are none")
         )
     run, job = matching[0]
     if args.what == "stop":

@@ -91,8 +91,8 @@ def one(host: hosts.Host, job: Job, tree: Tree, err: Console) -> int:
     hosts.remember(tree, host)
     begun = ""
     try:
-        there = run.begin(job, Console())
-        begun = there["id"]
+        job_there = run.begin(job, Console())
+        begun = job_there["id"]
         report = run.collect(run.follow(begun), job.results)
     except KeyboardInterrupt:
         if not begun:

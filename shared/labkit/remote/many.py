@@ -38,9 +38,9 @@ def on_all(found: list[Host], job: Job, tree: Tree, err: Console) -> int:
         try:
             run = Run(host, tree, say, out)
             row["now"] = "sends"
-            there = run.begin(job)
+            begun = run.begin(job)
             row["now"] = "runs"
-            ended = run.follow(there["id"])
+            ended = run.follow(begun["id"])
             row["now"] = "fetches"
             with guard:  # one results file, and names of profiles that are the same on all
                 report = run.collect(ended, job.results)

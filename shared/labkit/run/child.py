@@ -81,12 +81,12 @@ def _run(module: ModuleType, job: dict[str, Any], workdir: Path) -> dict[str, An
     dialect = job.get("dialect", "beta1")
     kernel = getattr(module, job["kernel"], None)
     if not callable(kernel):
-        there = [
+        callables = [
             name
             for name, value in vars(module).items()
             if callable(value) and getattr(value, "__module__", "") == module.__name__
         ]
-        near = difflib.get_close_matches(job["kernel"], there, 1)
+        near = difflib.get_close_matches(job["kernel"], callables, 1)
         raise SpecError(
             f"{Path(job['kernels']).name} has no kernel named {job['kernel']}"
             + (f"; there is {near[0]}" if near else "")

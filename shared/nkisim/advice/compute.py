@@ -37,9 +37,9 @@ def _signs(
     """Yield (line, time that another chip would save, most frequent op spec, instructions)."""
     saves = np.where(wanted, facts.cheaper(hw), 0.0)
     cheaper = np.flatnonzero(saves[facts.spec] > 0.0)
-    for line, some in facts.by_line(cheaper):
-        specs = facts.spec[some]
-        yield line, float(saves[specs].sum()), int(np.bincount(specs).argmax()), some
+    for line, instrs in facts.by_line(cheaper):
+        specs = facts.spec[instrs]
+        yield line, float(saves[specs].sum()), int(np.bincount(specs).argmax()), instrs
 
 
 def _on(facts: Facts, engine: str) -> np.ndarray:
@@ -62,8 +62,8 @@ def _one_pass(facts: Facts) -> NeuronCore:
 def wide(facts: Facts) -> Iterator[Sign]:
     """Matmuls of float32."""
     wanted = _on(facts, "tensor") & ~np.array([is_transpose(k) for k in facts.op_specs] or [False])
-    for line, most, _, some in _signs(facts, _one_pass(facts), wanted):
-        yield Sign(line, most, {"passes": facts.hw.timing.pe_wide_passes}, some)
+    for line, most, _, instrs in _signs(facts, _one_pass(facts), wanted):
+        yield Sign(line, most, {"passes": facts.hw.timing.pe_wide_passes}, instrs)
 
 
 def narrow_dtype(facts: Facts, sign: Sign) -> float:
@@ -88,7 +88,7 @@ def _free_loads(facts: Facts) -> NeuronCore:
 
 def reloads(facts: Facts) -> Iterator[Sign]:
     """Matmuls that load the stationary operand for longer than they stream the moving one."""
-    for line, most, n, some in _signs(facts, _free_loads(facts), _on(facts, "tensor")):
+    for line, most, n, instrs in _signs(facts, _free_loads(facts), _on(facts, "tensor")):
         spec = facts.op_specs[n]
         stationary = spec.operands[spec.outputs]
         apart = stationary.strides[-1]
@@ -103,7 +103,7 @@ def reloads(facts: Facts) -> Iterator[Sign]:
                 if apart > stationary.dtype.itemsize
                 else "",
             },
-            some,
+            instrs,
         )
 
 
@@ -123,16 +123,18 @@ def transposes(facts: Facts) -> Iterator[Sign]:
     again, copies = _repeated(facts, acc, turning)
     work = facts.interval[facts.spec]
     all_of_it = float(work[np.asarray(facts.plan.engine) == TENSOR].sum())
-    for line, some in facts.by_line(turning):
-        busy = facts.of_latency["tensor"] * float(work[some].sum()) / all_of_it
-        say = {"count": f"{len(some):,}", "busy": busy, "remedy": OTHER_LAYOUT}
-        repeated = some[np.isin(some, again)]
+    for line, instrs in facts.by_line(turning):
+        busy = facts.of_latency["tensor"] * float(work[instrs].sum()) / all_of_it
+        say = {"count": f"{len(instrs):,}", "busy": busy, "remedy": OTHER_LAYOUT}
+        repeated = instrs[np.isin(instrs, again)]
         if not len(repeated) and not len(products):
             continue
         if len(repeated):
             say["remedy"] = f"{len(repeated):,} are of tiles that were transposed before: {KEEP}"
-            some = repeated
-        paid = np.append(some, [c for t in some.tolist() for c in copies.get(t, ())]).astype(int)
+            instrs = repeated
+        paid = np.append(instrs, [c for t in instrs.tolist() for c in copies.get(t, ())]).astype(
+            int
+        )
         yield Sign(line, float(facts.interval[facts.spec[paid]].sum()), say, np.sort(paid))
 
 
@@ -226,19 +228,19 @@ def short_matmuls(facts: Facts) -> Iterator[Sign]:
     """Matmuls of few columns."""
     hw = _no_gaps(facts)
     saved = facts.cheaper(hw)
-    for line, most, n, some in _signs(facts, hw, _on(facts, "tensor")):
+    for line, most, n, instrs in _signs(facts, hw, _on(facts, "tensor")):
         moving = _moving(facts.op_specs[n])
         if moving < facts.hw.gemm_moving_fmax:
             yield Sign(
                 line,
                 most,
                 {
-                    "count": f"{len(some):,}",
+                    "count": f"{len(instrs):,}",
                     "moving": moving,
                     "most": facts.hw.gemm_moving_fmax,
                     "fixed": float(saved[n]) * facts.hw.pe_ghz * 1e3,
                 },
-                some,
+                instrs,
             )
 
 
@@ -269,19 +271,19 @@ def short_instructions(facts: Facts) -> Iterator[Sign]:
     hw = _no_gaps(facts)
     saved = facts.cheaper(hw)
     short = (saved > 0.5 * facts.interval) & ~_on(facts, "tensor")
-    for line, most, n, some in _signs(facts, hw, short):
+    for line, most, n, instrs in _signs(facts, hw, short):
         engine = facts.plan.engines[n]
         out = facts.op_specs[n].operands[0]
         yield Sign(
             line,
             most,
             {
-                "count": f"{len(some):,}",
+                "count": f"{len(instrs):,}",
                 "engine": NAMES[engine],
                 "elements": out.elements // out.shape[0],
                 "fixed": float(saved[n]) * facts.hw.ghz(engine) * 1e3,
             },
-            some,
+            instrs,
         )
 
 
@@ -306,17 +308,17 @@ def idle_lanes(facts: Facts) -> Iterator[Sign]:
     few = (lanes <= facts.hw.pmax // 2) & (facts.interval > 0.0) & ~_on(facts, "tensor")
     saves = np.where(few, facts.interval * (1.0 - lanes / facts.hw.pmax), 0.0)
     cheaper = np.flatnonzero(saves[facts.spec] > 0.0)
-    for line, some in facts.by_line(cheaper):
-        n = int(np.bincount(facts.spec[some]).argmax())
+    for line, instrs in facts.by_line(cheaper):
+        n = int(np.bincount(facts.spec[instrs]).argmax())
         yield Sign(
             line,
-            float(saves[facts.spec[some]].sum()),
+            float(saves[facts.spec[instrs]].sum()),
             {
                 "engine": NAMES[facts.plan.engines[n]],
                 "partitions": int(lanes[n]),
                 "pmax": facts.hw.pmax,
             },
-            some,
+            instrs,
         )
 
 

@@ -54,9 +54,9 @@ def _excess(facts: Facts, mine: np.ndarray) -> float:
 def transposing(facts: Facts) -> Iterator[Sign]:
     """DMAs that transpose."""
     turning = facts.of_specs(lambda k, n: k.engine == "dma" and k.row.transposes)
-    for line, some in facts.by_line(turning):
-        item = facts.op_specs[facts.spec[some[0]]].operands[0].dtype.itemsize
-        yield Sign(line, _excess(facts, some), {"item": item, **_rates(facts, some)}, some)
+    for line, instrs in facts.by_line(turning):
+        item = facts.op_specs[facts.spec[instrs[0]]].operands[0].dtype.itemsize
+        yield Sign(line, _excess(facts, instrs), {"item": item, **_rates(facts, instrs)}, instrs)
 
 
 def small_pieces(facts: Facts) -> Iterator[Sign]:
@@ -72,21 +72,21 @@ def small_pieces(facts: Facts) -> Iterator[Sign]:
             and x.nbytes // x.descriptors <= enough
         )
 
-    for line, some in facts.by_line(facts.of_specs(small)):
-        specs = facts.spec[some]
+    for line, instrs in facts.by_line(facts.of_specs(small)):
+        specs = facts.spec[instrs]
         n = int(np.bincount(specs).argmax())
         x = _transfer(facts, n)
         load = facts.op_specs[n].operands[0].memory is not HBM
         yield Sign(
             line,
-            _excess(facts, some),
+            _excess(facts, instrs),
             {
                 "piece": size(x.nbytes // x.descriptors),
                 "enough": size(enough),
                 "verb": "read" if load else "write",
-                **_rates(facts, some),
+                **_rates(facts, instrs),
             },
-            some,
+            instrs,
         )
 
 
@@ -104,30 +104,30 @@ def small_transfers(facts: Facts) -> Iterator[Sign]:
     shorter than these take for the descriptors."""
     ideal = np.array([facts.stream_us(n) for n in facts.nbytes])
     short = facts.trigger_us > np.maximum(ideal, NEARLY * facts.dma_us)
-    for line, some in facts.by_line(_plain(facts)):
-        some = some[short[facts.spec[some]]]
-        if len(some) < FEW:
+    for line, instrs in facts.by_line(_plain(facts)):
+        instrs = instrs[short[facts.spec[instrs]]]
+        if len(instrs) < FEW:
             continue
-        specs = facts.spec[some]
+        specs = facts.spec[instrs]
         n = int(np.bincount(specs).argmax())
         pattern = next(
             (p for p in facts.op_specs[n].operands if p.memory is SBUF),
             facts.op_specs[n].operands[0],
         )
         parts = pattern.shape[0]
-        most = float(facts.trigger_us[specs].sum()) + _excess(facts, some)
+        most = float(facts.trigger_us[specs].sum()) + _excess(facts, instrs)
         yield Sign(
             line,
             most,
             {
-                "count": f"{len(some):,}",
+                "count": f"{len(instrs):,}",
                 "nbytes": size(facts.nbytes[n]),
                 "partitions": parts,
                 "pmax": facts.hw.pmax,
                 "row": size(facts.nbytes[n] / parts),
                 "trigger": float(facts.trigger_us[n]),
             },
-            some,
+            instrs,
         )
 
 
@@ -188,9 +188,9 @@ def round_trips(facts: Facts) -> Iterator[Sign]:
         return
     instrs, back = np.unique(side["instr"][returned]), side["instr"][returned & ~side["write"]]
     line = facts.busiest(back, facts.dma_us + facts.trigger_us)
-    there = facts.busiest(side["instr"][returned & side["write"]], facts.dma_us + facts.trigger_us)
+    reader = facts.busiest(side["instr"][returned & side["write"]], facts.dma_us + facts.trigger_us)
     specs = facts.spec[instrs]
-    place = facts.where(there)
+    place = facts.where(reader)
     yield Sign(
         line,
         float((facts.dma_us + facts.trigger_us)[specs].sum()),
@@ -219,18 +219,18 @@ def repeated_loads(facts: Facts) -> Iterator[Sign]:
     _identical(facts, side, share)
     _overlapping(facts, side, share)
     us = (facts.dma_us + facts.trigger_us)[facts.spec]
-    for line, some in facts.by_line(np.unique(side["instr"])):
-        again = some[share[some] < 1.0]
-        total = facts.nbytes[facts.spec[some]]
-        new = float((total * share[some]).sum())
-        most = float(((1.0 - share[some]) * us[some]).sum())
+    for line, instrs in facts.by_line(np.unique(side["instr"])):
+        again = instrs[share[instrs] < 1.0]
+        total = facts.nbytes[facts.spec[instrs]]
+        new = float((total * share[instrs]).sum())
+        most = float(((1.0 - share[instrs]) * us[instrs]).sum())
         if len(again):
             nbytes = size(int(total.sum()))
             problem = f"{nbytes} of HBM that were loaded before are loaded again"
             if new:
                 times = f"{total.sum() / new:.3g}"
                 problem = f"the same {size(new)} of HBM are loaded {times} times ({nbytes}"
-            problem += f" in {len(some):,} DMAs" + (")" if new else "")
+            problem += f" in {len(instrs):,} DMAs" + (")" if new else "")
             yield Sign(line, most, {"what": problem}, again, share)
 
 
@@ -264,13 +264,13 @@ def _overlapping(facts: Facts, side: dict[str, np.ndarray], share: np.ndarray) -
     key = np.stack([facts.line[instr], side["storage"][kept], step[which]])
     groups = np.unique(key, axis=1, return_inverse=True)[1].ravel()
     for g in range(int(groups.max(initial=-1)) + 1):
-        some = np.flatnonzero(groups == g)
-        some = some[np.argsort(lowest[some], kind="stable")]
-        begin, length = lowest[some], span[which[some]]
+        accesses = np.flatnonzero(groups == g)
+        accesses = accesses[np.argsort(lowest[accesses], kind="stable")]
+        begin, length = lowest[accesses], span[which[accesses]]
         reach = np.maximum.accumulate(begin + length)
         covered = np.append(begin[0], reach[:-1])
         new = np.clip(begin + length - np.maximum(begin, covered), 0, None)
-        share[instr[some]] = new / length
+        share[instr[accesses]] = new / length
 
 
 def only_new(facts: Facts, sign: Sign) -> float:
@@ -334,13 +334,13 @@ def _made_on_chip(facts: Facts, makers: tuple[str, ...]) -> np.ndarray:
 def descriptors(facts: Facts) -> Iterator[Sign]:
     """DMAs of fixed places whose descriptors the hardware makes while the kernel runs."""
     each = facts.trigger_us - facts.hw.timing.dma_trigger_us
-    for line, some in facts.by_line(_made_on_chip(facts, ("",))):
-        specs = facts.spec[some]
+    for line, instrs in facts.by_line(_made_on_chip(facts, ("",))):
+        specs = facts.spec[instrs]
         yield Sign(
             line,
             float(each[specs].sum()),
-            {"count": f"{len(some):,}", "each": float(facts.trigger_us[specs].mean())},
-            some,
+            {"count": f"{len(instrs):,}", "each": float(facts.trigger_us[specs].mean())},
+            instrs,
         )
 
 
@@ -356,14 +356,14 @@ _OTHER = {"sync": "scalar", "scalar": "sync"}
 
 def one_queue(facts: Facts) -> Iterator[Sign]:
     """DMAs for which the kernel asks one unit for descriptors, while the other has less to do."""
-    some = _made_on_chip(facts, tuple(_UNIT))
-    if facts.hw.timing.dge_units < 2 or len(some) < FEW:
+    instrs = _made_on_chip(facts, tuple(_UNIT))
+    if facts.hw.timing.dge_units < 2 or len(instrs) < FEW:
         return
     unit = np.array([_UNIT.get(x.maker, "") if x else "" for x in facts.plan.transfers], object)
-    asked, each = unit[facts.spec[some]], facts.trigger_us[facts.spec[some]]
+    asked, each = unit[facts.spec[instrs]], facts.trigger_us[facts.spec[instrs]]
     us = {u: float(each[asked == u].sum()) for u in _OTHER}
     full = max(us, key=lambda u: us[u])
-    waiting = some[asked == full]
+    waiting = instrs[asked == full]
     yield Sign(
         facts.busiest(waiting, facts.trigger_us),
         (us[full] - us[_OTHER[full]]) / 2,

@@ -179,10 +179,10 @@ class Facts:
         past = np.searchsorted(instr, deps.after, "right")
         data = np.zeros(len(deps.after), bool)
         for n in range(int((past - first).max(initial=0))):
-            there = first + n < past
-            key = deps.before[there] * count + storage[first[there] + n]
+            inside = first + n < past
+            key = deps.before[inside] * count + storage[first[inside] + n]
             at = np.minimum(np.searchsorted(wrote, key), max(0, len(wrote) - 1))
-            data[there] |= (wrote[at] == key) if len(wrote) else False
+            data[inside] |= (wrote[at] == key) if len(wrote) else False
         return ~data
 
 

@@ -137,13 +137,13 @@ def masked_columns(facts: Facts) -> Iterator[Sign]:
     if len(facts.spec) > MOST or not hides.any():
         return
     share = _Rows(facts, accesses(facts.trace, facts.hw, "rename" in facts.on)).share
-    some = np.flatnonzero((share < 1.0) & ~facts.is_dma)
-    us = facts.interval[facts.spec[some]] * (1.0 - share[some])
+    instrs = np.flatnonzero((share < 1.0) & ~facts.is_dma)
+    us = facts.interval[facts.spec[instrs]] * (1.0 - share[instrs])
     yield Sign(
         facts.busiest(np.flatnonzero(hides), facts.interval),
         float(us.sum()),
-        {"count": f"{len(some):,}", "left": float(share[hides].mean())},
-        some,
+        {"count": f"{len(instrs):,}", "left": float(share[hides].mean())},
+        instrs,
         share,
     )
 

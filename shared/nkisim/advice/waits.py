@@ -63,11 +63,11 @@ def _holder(facts: Facts, mine: np.ndarray) -> str:
 def single_buffer(facts: Facts) -> Iterator[Sign]:
     """Lines that wait for a buffer in SBUF."""
     waits = _waits(facts)
-    for line, some in facts.by_line(np.flatnonzero((waits > 0.0) & ~_psum(facts))):
+    for line, instrs in facts.by_line(np.flatnonzero((waits > 0.0) & ~_psum(facts))):
         yield Sign(
             line,
-            float(waits[some].sum()),
-            {"other": _holder(facts, some)},
+            float(waits[instrs].sum()),
+            {"other": _holder(facts, instrs)},
             np.flatnonzero(facts.line == line),
         )
 
@@ -163,16 +163,16 @@ def blocked_queue(facts: Facts) -> Iterator[Sign]:
     stuck = (lost > STUCK) & (plan.issue[loads] - path.leaves[head] < STUCK)
     us = np.zeros(len(facts.spec))
     np.maximum.at(us, head[stuck], lost[stuck])
-    for line, some in facts.by_line(np.flatnonzero(us > 0.0)):
+    for line, instrs in facts.by_line(np.flatnonzero(us > 0.0)):
         others = loads[stuck & (facts.line[head] == line)]
         place = facts.where(_most(facts.line[others]))
-        pred = plan.pred[some]
+        pred = plan.pred[instrs]
         awaited = facts.where(_most(facts.line[pred[pred >= 0]]))
         yield Sign(
             line,
-            min(float(us[some].sum()), facts.body - max(plan.busy.values())),
+            min(float(us[instrs].sum()), facts.body - max(plan.busy.values())),
             {
-                "count": f"{len(some):,}",
+                "count": f"{len(instrs):,}",
                 "other": f"line {place.line}" if place else "others",
                 "what": f"line {awaited.line}" if awaited else "an engine",
             },

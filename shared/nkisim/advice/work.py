@@ -94,16 +94,16 @@ def _idle(facts: Facts, acc: Accesses, hides: np.ndarray) -> np.ndarray:
 
 def masked_work(facts: Facts) -> Iterator[Sign]:
     """Instructions that work on what a mask hides, as one, at the line of the mask."""
-    some = masked(facts)
-    if not len(some):
+    instrs = masked(facts)
+    if not len(instrs):
         return
-    hides = np.array([_hides(k) for k in facts.op_specs])[facts.spec[some]]
+    hides = np.array([_hides(k) for k in facts.op_specs])[facts.spec[instrs]]
     us = facts.interval + facts.dma_us + facts.trigger_us
     yield Sign(
-        facts.busiest(some[hides], us),
-        float(us[facts.spec[some]].sum()),
-        {"count": f"{len(some):,}", "tiles": f"{int(hides.sum()):,}"},
-        some,
+        facts.busiest(instrs[hides], us),
+        float(us[facts.spec[instrs]].sum()),
+        {"count": f"{len(instrs):,}", "tiles": f"{int(hides.sum()):,}"},
+        instrs,
     )
 
 
@@ -153,15 +153,15 @@ def _backwards(
 
 def unread_loads(facts: Facts) -> Iterator[Sign]:
     """DMAs whose data nothing reads."""
-    some = unread(facts)
-    yield from _signs(facts, some[facts.is_dma[some]])
+    instrs = unread(facts)
+    yield from _signs(facts, instrs[facts.is_dma[instrs]])
 
 
 def unread_results(facts: Facts) -> Iterator[Sign]:
     """Instructions of the engines whose results nothing reads, and what only leads up to them."""
-    some = unread(facts)
-    if not facts.is_dma[some].all():
-        yield from _signs(facts, some)
+    instrs = unread(facts)
+    if not facts.is_dma[instrs].all():
+        yield from _signs(facts, instrs)
 
 
 def left_out(facts: Facts, sign: Sign) -> float:
@@ -192,13 +192,13 @@ def separate_sums(facts: Facts) -> Iterator[Sign]:
         return
     made = _makers(facts, sums)
     made_here = np.array([i for i, maker in made.items() if maker >= 0], np.int64)
-    for line, some in facts.by_line(made_here):
-        place = facts.where(int(facts.line[made[int(some[0])]]))
+    for line, instrs in facts.by_line(made_here):
+        place = facts.where(int(facts.line[made[int(instrs[0])]]))
         yield Sign(
             line,
-            float(facts.interval[facts.spec[some]].sum()),
-            {"count": f"{len(some):,}", "other": f"line {place.line}" if place else "another"},
-            some,
+            float(facts.interval[facts.spec[instrs]].sum()),
+            {"count": f"{len(instrs):,}", "other": f"line {place.line}" if place else "another"},
+            instrs,
         )
 
 
@@ -260,16 +260,16 @@ def squares(facts: Facts) -> Iterator[Sign]:
     products = np.flatnonzero(multiplies[facts.spec])
     one, other = (operand_at(starts[products], n) for n in (1, 2))
     same = (rows[one] == rows[other]) & (rows[one + 1] == rows[other + 1])
-    for line, some in facts.by_line(products[same]):
+    for line, instrs in facts.by_line(products[same]):
         yield Sign(
             line,
-            float(facts.interval[facts.spec[some]].sum()),
+            float(facts.interval[facts.spec[instrs]].sum()),
             {
-                "count": f"{len(some):,}",
+                "count": f"{len(instrs):,}",
                 "busy": facts.of_latency["vector"],
                 "idle": facts.of_latency["scalar"],
             },
-            some,
+            instrs,
         )
 
 

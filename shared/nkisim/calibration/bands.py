@@ -46,11 +46,11 @@ def by_kind(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
     `bands`: of how many records the error is told, and `within`: how many lie inside, where the
     bands come from kernels of other kinds alone; special kinds are told nothing then.
     """
-    some = [o for o in outcomes if o.error_pct is not None]
-    near = neighbours(some)
+    compared = [o for o in outcomes if o.error_pct is not None]
+    near = neighbours(compared)
     out = []
     for kind in kinds.KINDS:
-        of_kind = [o for o in some if o.kind == kind]
+        of_kind = [o for o in compared if o.kind == kind]
         if not of_kind:
             continue
         count = Counter(o.family for o in of_kind)
@@ -123,11 +123,11 @@ def hit_rates(outcomes: Iterable[Outcome]) -> dict[str, Any]:
     Pairs (that were measured to differ by more than CLEAR) are `apart` if their predictions differ
     by more than their bands, else `alike`; `..._right`: in the order of the measurements.
     """
-    some = [o for o in outcomes if o.error_pct is not None and not o.unknown]
-    near = neighbours(some)
+    compared = [o for o in outcomes if o.error_pct is not None and not o.unknown]
+    near = neighbours(compared)
     band = {
         id(o): round(promised.pct, 1)
-        for o in some
+        for o in compared
         if (
             promised := expected(
                 (n for n in near if n["family"] != o.family), o.target, o.bound, o.body_us, o.kind
@@ -135,19 +135,19 @@ def hit_rates(outcomes: Iterable[Outcome]) -> dict[str, Any]:
         )
         is not None
     }
-    some = [o for o in some if id(o) in band]  # the others' errors are unknown
+    compared = [o for o in compared if id(o) in band]  # the others' errors are unknown
     families: dict[str, list[bool]] = defaultdict(list)
-    for o in some:
+    for o in compared:
         families[o.family].append(round(_error(o), 1) <= band[id(o)])
     out: dict[str, Any] = {
-        "records": len(some),
+        "records": len(compared),
         "within": sum(map(sum, families.values())),
         "families": len(families),
         "within_pct": round(100 * float(np.mean([np.mean(f) for f in families.values()])), 1),
         "median_pct": round(float(np.median(list(band.values()))), 1),
         **dict.fromkeys(("apart", "apart_right", "alike", "alike_right"), 0),
     }
-    for group in variants(some).values():
+    for group in variants(compared).values():
         for one, other in combinations(group.values(), 2):
             a, b = (
                 tuple(

@@ -350,14 +350,14 @@ def _compared(
     unseen: Callable,
 ) -> Iterator[Outcome]:
     """Yield the outcomes of records, in their order; those of one source in one process."""
-    some = [list(g) for _, g in groupby(jobs, key=lambda job: (job[0].source, job[1]))]
+    batches = [list(g) for _, g in groupby(jobs, key=lambda job: (job[0].source, job[1]))]
     compare_group = partial(_compare_all, on=on, unseen=unseen)
     if processes < 2:
-        for group in some:
+        for group in batches:
             yield from compare_group(group)
         return
     with ProcessPoolExecutor(min(processes, MOST_JOBS)) as pool:
-        for outcomes in pool.map(compare_group, some):
+        for outcomes in pool.map(compare_group, batches):
             yield from outcomes
 
 

@@ -61,8 +61,8 @@ def level(outcomes: Iterable[Outcome]) -> None:
         if all(o.across_us is not None for o in group):
             for o, error in zip(group, _levelled(group, [o.across_us for o in group])):
                 o.across_pct = error
-        some = [o.predicted_us if o.blind_us is None else o.blind_us for o in group]
-        for o, error in zip(group, _levelled(group, some)):
+        predicted = [o.predicted_us if o.blind_us is None else o.blind_us for o in group]
+        for o, error in zip(group, _levelled(group, predicted)):
             o.blind_pct = error
 
 
@@ -91,22 +91,22 @@ def order(outcomes: Iterable[Outcome], unseen: bool = False) -> dict[str, int]:
     """
     out = dict.fromkeys(("pairs", "pairs_right", "families", "best_right"), 0)
     for group in variants(outcomes, unseen).values():
-        some = [
+        ordered = [
             (
                 float(np.mean([o.measured_us for o in v])),
                 float(np.mean([(o.across_us if unseen else o.predicted_us) or 0.0 for o in v])),
             )
             for v in group.values()
         ]
-        if len(some) < 2:
+        if len(ordered) < 2:
             continue
-        for a, b in combinations(sorted(some), 2):
+        for a, b in combinations(sorted(ordered), 2):
             if b[0] > a[0] * (1 + CLEAR):
                 out["pairs"] += 1
                 out["pairs_right"] += a[1] < b[1]
         out["families"] += 1
-        best = min(some, key=lambda pair: pair[1])
-        out["best_right"] += best[0] <= min(some)[0] * (1 + CLEAR)
+        best = min(ordered, key=lambda pair: pair[1])
+        out["best_right"] += best[0] <= min(ordered)[0] * (1 + CLEAR)
     return out
 
 
@@ -116,8 +116,10 @@ def figures(outcomes: Iterable[Outcome], unseen: bool = False) -> dict[str, Any]
 
     `unseen`: by constants that were fitted without the family.
     """
-    some = list(outcomes)
-    errors = [abs(e) for o in some if (e := o.across_pct if unseen else o.error_pct) is not None]
+    compared = list(outcomes)
+    errors = [
+        abs(e) for o in compared if (e := o.across_pct if unseen else o.error_pct) is not None
+    ]
     if not errors:
         return None
     return {
@@ -125,7 +127,7 @@ def figures(outcomes: Iterable[Outcome], unseen: bool = False) -> dict[str, Any]
         "median_error_pct": float(np.median(errors)),
         "p90_error_pct": float(np.percentile(errors, 90)),
         "mean_error_pct": float(np.mean(errors)),
-        **order(some, unseen),
+        **order(compared, unseen),
     }
 
 

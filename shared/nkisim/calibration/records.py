@@ -191,9 +191,9 @@ def _record(number: int, fields: Any) -> Record:
             raise ValueError(f"{name}: source has no {key}")
     if given["source"]["commit"].startswith("-"):  # git would take it for an option
         raise ValueError(f"{name}: commit {given['source']['commit']!r:.60} is no commit")
-    for name_of, there in (("task", "family"), ("label", "variant")):
-        if there in fields:
-            given[name_of] = str(fields[there])
+    for name_of, spelling in (("task", "family"), ("label", "variant")):
+        if spelling in fields:
+            given[name_of] = str(fields[spelling])
     given["counters"] = {
         c: float(fields[c]) for c in COUNTERS if isinstance(fields.get(c), (int, float))
     }
@@ -236,13 +236,13 @@ def source_text(record: Record, sources: Path) -> str:
         raise Skipped(
             f"{repo} has no commit {src['commit'][:10]}; fetch it, or clone all of {src['repo']}"
         )
-    got = git("show", f"{src['commit']}:{src['path']}")
-    if got.returncode != 0:
+    shown = git("show", f"{src['commit']}:{src['path']}")
+    if shown.returncode != 0:
         raise Skipped(
             f"{src['path']} of {src['commit'][:10]}: "
-            + (got.stderr.strip().splitlines() or ["git show failed"])[-1]
+            + (shown.stderr.strip().splitlines() or ["git show failed"])[-1]
         )
-    return got.stdout
+    return shown.stdout
 
 
 def _text_here(src: dict[str, Any], root: Path) -> str:

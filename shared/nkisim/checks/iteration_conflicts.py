@@ -176,8 +176,8 @@ class _Accesses:
     def last(self, region: np.ndarray, time: np.ndarray) -> np.ndarray:
         """Return the last write to regions before times, as an index into `at`, or -1."""
         k = np.searchsorted(self.when, region * self.span + time) - 1
-        there = (k >= 0) & (self.region[self.at[np.maximum(k, 0)]] == region)
-        return np.where(there, k, -1)
+        same_region = (k >= 0) & (self.region[self.at[np.maximum(k, 0)]] == region)
+        return np.where(same_region, k, -1)
 
     def foreign(self, k: np.ndarray, owner: np.ndarray) -> np.ndarray:
         """Return the last write up to write `k` by another owner that is not replaced, or -1.

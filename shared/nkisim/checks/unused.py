@@ -69,13 +69,13 @@ def check_unused(m: Execution) -> None:
     unseen[list(m.unseen | m.indexed)] = True
     if any(f.id == "NKI-A05" for f in m.findings):
         unseen |= acc.stores.arena  # tiles lie on each other: that says it all
-    over, some = _Over(trace, acc, steps, unseen), specs[acc.specs]
+    over, op_specs = _Over(trace, acc, steps, unseen), specs[acc.specs]
     named: set[int] = set()
     reported = {f.where for f in m.findings if f.id in _THE_SAME}
 
     def tell(step: int, text: str, other: int = -1, sure: bool = False) -> None:
         line, first = int(steps.line[step]), int(np.argmax(steps.step == step))
-        if some[first] and step not in named and trace.where(line) not in reported:
+        if op_specs[first] and step not in named and trace.where(line) not in reported:
             named.add(step)
             spec = trace.op_specs[acc.specs[first]]  # a load that is replaced may be on purpose
             loads = spec.engine == "dma" and spec.operands[0].memory is SBUF
@@ -91,7 +91,7 @@ def check_unused(m: Execution) -> None:
             + _ADDS.get(steps.row[other], ""),
             int(steps.line[other]),
         )
-    for step, other, lost in _dropped(trace, acc, steps, unseen, some):
+    for step, other, lost in _dropped(trace, acc, steps, unseen, op_specs):
         if steps.source[step] >= 0:
             text = f"what {steps.row[step]} loads here is never used{steps.among(step)}"
         else:
@@ -105,7 +105,7 @@ def check_unused(m: Execution) -> None:
             "for each?",
             sure=True,
         )
-    for step, dead, total in _partly(acc, steps, unseen, some) if alone else ():
+    for step, dead, total in _partly(acc, steps, unseen, op_specs) if alone else ():
         if dead >= 2 and total - dead <= max(1, total // _HARDLY):
             tell(
                 step,
@@ -310,16 +310,16 @@ class _Over:
     def by_itself(self) -> list[int]:
         """Return the steps that write over their own results, made of other data."""
         alone = np.array([k.outputs == 1 for k, _, _ in self.trace.operand_specs()], bool)
-        some = np.flatnonzero(
+        accesses = np.flatnonzero(
             (self.step[self.a] == self.step[self.b]) & alone[self.ev["operand_spec"][self.a]]
         )
-        if not len(some):
+        if not len(accesses):
             return []
         sources = _Sources(self.trace)
         tried: dict[int, int] = defaultdict(int)
         steps: set[int] = set()
-        order = np.argsort(self.hi[some] - self.lo[some], kind="stable")
-        for i in some[order].tolist():  # those without any read between first
+        order = np.argsort(self.hi[accesses] - self.lo[accesses], kind="stable")
+        for i in accesses[order].tolist():  # those without any read between first
             s = int(self.step[self.a[i]])
             if s in steps or tried[s] >= _LOOKED_AT:
                 continue

@@ -81,11 +81,11 @@ class Boxes:
         if box is None:
             return None
         top, bottom, lo, hi = box
-        there = 0
+        written = 0
         for (a, b), rows in self._rows.items():
             if a < hi and lo < b:
-                there += _common(rows, top, bottom) * (min(b, hi) - max(a, lo))
-        return True if there == (bottom - top) * (hi - lo) else False if exact else None
+                written += _common(rows, top, bottom) * (min(b, hi) - max(a, lo))
+        return True if written == (bottom - top) * (hi - lo) else False if exact else None
 
     def _box(self, offset: int, rows: int, stride: int, run: int) -> Box | None:
         """Return where so many runs of bytes lie, None if that is no rectangle of the plane."""

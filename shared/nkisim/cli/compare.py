@@ -88,13 +88,13 @@ def compared(path: Path, base: str | None, desk: Desk, every: bool) -> list[dict
     ):
         raise CannotCompare(f'{path} is no list of requests: [{{"kernel": "FILE:KERNEL", ...}}]')
     here = path.resolve().parent
-    there = None if base is None else Path(base).resolve() / os.path.relpath(here)
-    wanted = [r for r in asked if every or there is None or changed(r["kernel"], here, there)]
+    folder = None if base is None else Path(base).resolve() / os.path.relpath(here)
+    wanted = [r for r in asked if every or folder is None or changed(r["kernel"], here, folder)]
     after = list(desk.ask_all(moved(r, here) for r in wanted))
     before: list[Any] = [None] * len(wanted)
-    if there is not None:
-        there_too = [k for k, r in enumerate(wanted) if (there / file_of(r["kernel"])).is_file()]
-        answers = desk.ask_all(moved(wanted[k], there) | {"fixes": False} for k in there_too)
+    if folder is not None:
+        there_too = [k for k, r in enumerate(wanted) if (folder / file_of(r["kernel"])).is_file()]
+        answers = desk.ask_all(moved(wanted[k], folder) | {"fixes": False} for k in there_too)
         for k, answer in zip(there_too, answers):
             before[k] = answer
     return [

@@ -47,11 +47,11 @@ def found(module: str, name: str) -> Any:
 def markdown() -> list[str]:
     """Return the lines of the page."""
     all_names = list(names())
-    there = sum(found(m, n) is not None and f"{m}.{n}" not in TAKEN for m, n in all_names)
-    rest = len(all_names) - there - len(TAKEN)
+    count = sum(found(m, n) is not None and f"{m}.{n}" not in TAKEN for m, n in all_names)
+    rest = len(all_names) - count - len(TAKEN)
     parts = [
         "\n# The package `nki`\n",
-        f"Of the {len(all_names)} public names of NKI 0.7 (Neuron SDK 2.33) {there} are modelled, "
+        f"Of the {len(all_names)} public names of NKI 0.7 (Neuron SDK 2.33) {count} are modelled, "
         f"{len(TAKEN)} accepted but not modelled, and {rest} are missing. Parameters are "
         "those of 0.7 where its documents were to be had, else of 0.6; keywords that a "
         "function does not have are an error.",

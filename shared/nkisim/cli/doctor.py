@@ -339,10 +339,10 @@ def check_hook() -> list[Finding]:
     findings = []
     wanted = enable.contents()
     for folder in dict.fromkeys([enable.venv_folder(), enable.user_folder()]):
-        there = [name for name in enable.FILES if (folder / name).exists()]
-        if not there:
+        files = [name for name in enable.FILES if (folder / name).exists()]
+        if not files:
             continue
-        missing = [name for name in enable.FILES if name not in there]
+        missing = [name for name in enable.FILES if name not in files]
         home = _home_in_hook(folder / enable.HOOK)
         again = "python -m nkisim enable" + (" --user" if folder == enable.user_folder() else "")
         if missing:
@@ -363,7 +363,7 @@ def check_hook() -> list[Finding]:
                     f"Repeat: {again}",
                 )
             )
-        elif any((folder / name).read_text("utf-8") != wanted[name] for name in there):
+        elif any((folder / name).read_text("utf-8") != wanted[name] for name in files):
             findings.append(
                 Finding(
                     "hook",

@@ -321,9 +321,9 @@ def _near(word: str, rules: Mapping[str, Any]) -> str:
     """Return what may have been meant: one rule, those of the letter, or those about a word."""
     word = word.strip()
     spelt = _ID.fullmatch(word.upper())
-    there = sorted(id for id in rules if spelt and id[4] == spelt[1])
-    if spelt and there and spelt[1] in SUBJECTS:
-        return f"; {SUBJECTS[spelt[1]]}: {there[0]} to {there[-1]}"
+    ids = sorted(id for id in rules if spelt and id[4] == spelt[1])
+    if spelt and ids and spelt[1] in SUBJECTS:
+        return f"; {SUBJECTS[spelt[1]]}: {ids[0]} to {ids[-1]}"
     if spelt:
         return ""
     if re.match(r"NKI|[A-Z][0-9OI]+$", word.upper()):

@@ -301,11 +301,11 @@ def _set_first_path(folder: str) -> None:
 def _similar(script: str) -> str:
     folder, name = os.path.split(script)
     try:
-        there = {f.removesuffix(".py"): f for f in os.listdir(folder or ".") if f.endswith(".py")}
+        scripts = {f.removesuffix(".py"): f for f in os.listdir(folder or ".") if f.endswith(".py")}
     except OSError:
         return f" There is no folder {folder} either."
-    close = near(name.removesuffix(".py"), there)
-    return f" Did you mean {os.path.join(folder, there[close])}?" if close else ""
+    close = near(name.removesuffix(".py"), scripts)
+    return f" Did you mean {os.path.join(folder, scripts[close])}?" if close else ""
 
 
 # -- failures ----------------------------------------------------------------------------------

@@ -133,14 +133,14 @@ def load(spec: str, sets: Sequence[str]) -> tuple[list[Callable], list[space.Can
     module, kernels = functions(path)
     variants: list[Callable] = []
     for name in (n.strip() for n in names.split(",")):
-        some = [n for n in kernels if fnmatch.fnmatchcase(n, name)]
+        matching = [n for n in kernels if fnmatch.fnmatchcase(n, name)]
         if any(c in name for c in "*?["):
-            if not some:
+            if not matching:
                 raise CannotRun(
                     f"no kernel in {path} is like {name}. Kernels in it: "
                     f"{', '.join(kernels) or 'none'}."
                 )
-            variants += [getattr(module, n) for n in some]
+            variants += [getattr(module, n) for n in matching]
         else:
             variants.append(load_kernel(f"{path}:{name}", module=module))
     choices = {}

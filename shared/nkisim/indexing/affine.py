@@ -33,14 +33,14 @@ def view(known: dict[tuple, tuple], t: Strided, keys: tuple) -> View:
     if t.oob is not None:  # what is left of it depends on the constants
         return _resolve(t, keys)
     key = tuple(parts)
-    got = known.get(key)
-    if got is None:
+    resolved = known.get(key)
+    if resolved is None:
         new = _resolve(t, keys)
         _, shape, strides, nblock, oob = new
         if oob is None:
             known[key] = (shape, strides, nblock, _room(t, keys))
         return new
-    shape, strides, nblock, room = got
+    shape, strides, nblock, room = resolved
     offset = t.offset
     for k, (step, low, high) in zip(keys, room):
         if k.__class__ is Index:

@@ -47,19 +47,19 @@ def whole(value: Any, what: str) -> int | None:
 
     The SDK takes such floats: kernels with `h / 2` in a shape have run. `what` is for the finding.
     """
-    got = as_int(value)
-    if got is None and isinstance(value, (float, np.floating)) and value.is_integer():
-        got = int(value)
+    number = as_int(value)
+    if number is None and isinstance(value, (float, np.floating)) and value.is_integer():
+        number = int(value)
         m = current.get()
         if m is not None:
             m.find(
                 "NKI-S14",
                 "note",
-                f"{what} is the float {value!r}; it counts as {got}. "
+                f"{what} is the float {value!r}; it counts as {number}. "
                 "Write // instead of /, which makes a float even where it divides",
                 m.here(),
             )
-    return got
+    return number
 
 
 def addressed(value: int, what: str) -> int:

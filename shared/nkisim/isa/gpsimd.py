@@ -135,11 +135,11 @@ def _selects(pred: Mask, fill: float) -> NothingSelected | ColumnsSelected | Non
     if len(shape) != 2 or any(len(t.shape) != 2 or t.shape[1] != shape[1] for t in terms):
         return None
     columns = np.arange(shape[1])
-    some = np.ones(shape[1], bool)
+    selected = np.ones(shape[1], bool)
     for t in terms:  # the greatest value over the partitions, column by column
         most = int(t.const) + max(0, int(t.coeffs[0]) * (t.shape[0] - 1))
-        some &= most + int(t.coeffs[1]) * columns >= 0
-    first, last = int(some.argmax()), shape[1] - int(some[::-1].argmax())
+        selected &= most + int(t.coeffs[1]) * columns >= 0
+    first, last = int(selected.argmax()), shape[1] - int(selected[::-1].argmax())
     return ColumnsSelected(fill, first, last) if last - first < shape[1] else None
 
 

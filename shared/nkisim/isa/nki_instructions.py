@@ -36,9 +36,9 @@ def _run_exponential(m: Machine, ins: Instr, dst: Tensor) -> None:
     value = np.exp(data - ins.scalar(0, data.ndim))
     put(value, dst)
     if ins.params or ins.also:
-        got = drive(m, VECTOR, ins, value, ops.ALU["add"], ins.params, ins.scalar(1, 2))
+        reduced = drive(m, VECTOR, ins, value, ops.ALU["add"], ins.params, ins.scalar(1, 2))
         for t in ins.also:
-            put(got, t)
+            put(reduced, t)
 
 
 @instruction(
@@ -209,9 +209,9 @@ def _run_activate2(m: Machine, ins: Instr, dst: Tensor) -> None:
     )
     put(value, dst)
     if cmd != IDLE or ins.also:
-        got = drive(m, SCALAR, ins, value, red, cmd)
+        reduced = drive(m, SCALAR, ins, value, red, cmd)
         for t in ins.also:
-            put(got, t)
+            put(reduced, t)
 
 
 @instruction(

@@ -421,8 +421,8 @@ def is_scalar(value: Any) -> bool:
 def result_dtype(dtype: Any, *operands: Any) -> np.dtype:
     """Return the dtype of a result: as asked, else promoted from the operands."""
     if dtype is not None:
-        got = dtypes.normalize(dtype)
-        return dtypes.UINT8 if got == dtypes.BOOL else got
+        asked = dtypes.normalize(dtype)
+        return dtypes.UINT8 if asked == dtypes.BOOL else asked
     out = None
     for operand in operands:
         dt = operand.dtype if isinstance(operand, Tensor) else dtypes.of_scalar(operand)

@@ -178,9 +178,9 @@ def _run_tensor_scalar_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
         put(semantics.accumulate(reduce_op, value), ins.also[0])
         return
     load = ins.scalar(1, 2)
-    got = drive(m, VECTOR, ins, value, reduce_op, cmd, 0.0 if load is None else load)
+    reduced = drive(m, VECTOR, ins, value, reduce_op, cmd, 0.0 if load is None else load)
     for t in ins.also:
-        put(-got if negate else got, t)
+        put(-reduced if negate else reduced, t)
 
 
 @instruction(

@@ -455,14 +455,14 @@ class Row:
                 f"NeuronCore-v3 and newer only, not on {m.hw.name}",
                 m.here(),
             )
-        there = self.engine_ops[engine]
-        lacks = [op for op in variant if op and op not in there]
+        supported = self.engine_ops[engine]
+        lacks = [op for op in variant if op and op not in supported]
         for op in lacks:
             m.find(
                 "NKI-E13",
                 "note",
                 f"{self.api} with nl.{op} {problem}, which is documented for "
-                f"{', '.join(sorted(there))} only. {where}",
+                f"{', '.join(sorted(supported))} only. {where}",
                 m.here(),
             )
         return not lacks

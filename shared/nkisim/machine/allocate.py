@@ -35,9 +35,9 @@ def create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "") -> T
     key = None
     if shape.__class__ is tuple and buffer.__class__ is Buffer and buffer.memory is not HBM:
         key = (shape, tuple(map(type, shape)), dtype, buffer.memory)  # ParDim is an int as well
-        got = m.memory.layouts.get(key)
-        if got is not None:
-            plain, strides, dt, blocks, row = got
+        layout = m.memory.layouts.get(key)
+        if layout is not None:
+            plain, strides, dt, blocks, row = layout
             st = m.new_storage(buffer.memory, plain[blocks], row, grain=dt.itemsize, where=m.here())
             return Tensor(m, st, 0, plain, strides, dt, blocks, buffer.memory)
     dims = sizes(shape)

@@ -46,9 +46,9 @@ def arena(m: Machine, memory: str) -> Storage:
 
 def place_tile(m: Machine, t: BlockTensor, idx: tuple[int, ...]) -> Tensor:
     """Return the physical tile of block `idx`, checking its address."""
-    got = t.blocks.get(idx)
-    if got is not None:
-        return got
+    tile = t.blocks.get(idx)
+    if tile is not None:
+        return tile
     buffer, line, name = t.place
     shape = t.shape[t.nblock :]
     free = prod(shape[1:]) * t.dtype.itemsize
@@ -165,11 +165,11 @@ def _other_writes(t: Tensor) -> tuple[Write | None, list[Write]]:
     st, owner = t.storage, t.owner
     assert st is not None
     box = _extent(t)
-    there = [w for w in st.writers if w.overlaps(*box)]
-    others = [w for w in there if w.owner != owner]
+    overlapping = [w for w in st.writers if w.overlaps(*box)]
+    others = [w for w in overlapping if w.owner != owner]
     if not others or owner in t.m.memory.masked_out:  # its mask says that nothing is there
         return None, []
-    lost = st.lost.get(owner, ()) if len(others) < len(there) else (box,)
+    lost = st.lost.get(owner, ()) if len(others) < len(overlapping) else (box,)
     taken = next((w for w in others if any(w.overlaps(*gone) for gone in lost)), None)
     return taken, [] if taken else others
 
@@ -299,19 +299,19 @@ def alloc(memory: str, func: Any, bank_bytes: int = 2048) -> DirectBuffer:
         by_name = False
 
     def place(idx: tuple[int, ...], pdim: int, fdim_bytes: int) -> tuple[int, int]:
-        got = (
+        address = (
             func(idx=idx, pdim_size=pdim, fdim_size=fdim_bytes)
             if by_name
             else func(idx, pdim, fdim_bytes)
         )
         want = 3 if memory is PSUM else 2
-        ok = isinstance(got, (tuple, list)) and len(got) == want
-        values = [as_int(v) for v in got] if ok else [None]
+        ok = isinstance(address, (tuple, list)) and len(address) == want
+        values = [as_int(v) for v in address] if ok else [None]
         if None in values:
             raise fail(
                 "NKI-A03",
                 "an allocation function returned something else than addresses",
-                given=repr(got)[:60],
+                given=repr(address)[:60],
                 limit="(bank, start_partition, byte_addr)"
                 if memory is PSUM
                 else "(start_partition, byte_addr)",

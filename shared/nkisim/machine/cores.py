@@ -147,14 +147,14 @@ class Cores:
             raise self._deadlock(what, others)
 
     def _deadlock(self, what: tuple, others: list[int]) -> Exception:
-        there = ", ".join(
+        waits = ", ".join(
             f"core {j} " + ("has ended" if self.done[j] else f"waits for {self.waits[j][0]}")
             for j in others
         )
         return fail(
             "NKI-N10",
             "a core waits for one that never comes",
-            given=f"core {self.m.core.program_id[0]} waits for {what[0]}; {there}",
+            given=f"core {self.m.core.program_id[0]} waits for {what[0]}; {waits}",
             limit="both cores come to the same barriers and exchanges, in one order",
             hint="call nisa.core_barrier and nisa.sendrecv on every path of both cores, "
             "with the same pipe_id",

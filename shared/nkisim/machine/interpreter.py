@@ -119,11 +119,11 @@ class Interpreter:
     ) -> tuple[Storage, tuple[int, ...]]:
         """Create the storage of an instruction's result; return it and the tile's strides."""
         item = dtype.itemsize
-        got = self.memory.tiles.get((shape, item, memory))
-        if got is None:
+        cached = self.memory.tiles.get((shape, item, memory))
+        if cached is None:
             limits.check_tile(self.hw, memory, shape, dtype)
-            got = self.memory.tiles[shape, item, memory] = contiguous_strides(shape, item)
-        strides, nparts, row = got, shape[0], got[0]
+            cached = self.memory.tiles[shape, item, memory] = contiguous_strides(shape, item)
+        strides, nparts, row = cached, shape[0], cached[0]
         if self.memory.direct:
             self.find(
                 "NKI-A06",

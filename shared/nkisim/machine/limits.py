@@ -150,12 +150,12 @@ def check_transfer(hw: NeuronCore, api: str, ins: Instr, shapes: list[tuple[int,
 
 def integer(value: Any, name: str) -> int:
     """Return a kernel's integer argument, or raise."""
-    got = whole(value, name)
-    if got is None:
+    number = whole(value, name)
+    if number is None:
         raise fail(
             "NKI-K05",
             f"{name} must be an integer",
             given=f"{type(value).__name__} {value!r}"[:60],
             hint=no_bound((value,)) or "use // instead of / so that sizes stay integers",
         )
-    return addressed(got, name)
+    return addressed(number, name)

@@ -161,12 +161,12 @@ class Overflow:
                 self._integer(ins, t, values)
 
     def _integer(self, ins: Instr, dst: Tensor, exact: np.ndarray) -> None:
-        got = dst.np.astype(np.float64)
-        wrong = np.abs(got - exact.reshape(got.shape)) > 0.5  # not a fraction, rounded
+        written = dst.np.astype(np.float64)
+        wrong = np.abs(written - exact.reshape(written.shape)) > 0.5  # not a fraction, rounded
         if not wrong.any():
             return
         at = np.argwhere(wrong)[0]
-        value, there = exact.reshape(got.shape)[tuple(at)], got[tuple(at)]
+        value, there = exact.reshape(written.shape)[tuple(at)], written[tuple(at)]
         limits = np.iinfo(dst.dtype)
         outside = not limits.min <= value <= limits.max
         if not outside and abs(value) < _EXACT and not self._large(ins):

@@ -59,9 +59,9 @@ class TileValues:
         if origin is None:
             return self
         rows = self.rows
-        there = np.flatnonzero(origin >= 0)
+        kept = np.flatnonzero(origin >= 0)
         place = np.full(int(max(origin.max(initial=-1), rows["instr"].max(initial=-1))) + 1, -1)
-        place[origin[there]] = there
+        place[origin[kept]] = kept
         moved = rows.copy()
         moved["instr"] = place[rows["instr"]]
         moved = moved[moved["instr"] >= 0]

@@ -247,10 +247,10 @@ def _first_bad(prof: Any, line_of: np.ndarray) -> list[dict[str, Any]]:
     rows = kept.rows
     spec, line, _ = prof.trace.instructions()
     for kind, name in (("nan", "NaN"), ("inf", "infinity")):
-        some = rows[rows[kind] > 0]
-        if not len(some):
+        bad = rows[rows[kind] > 0]
+        if not len(bad):
             continue
-        row = some[int(np.argmin(some["instr"]))]
+        row = bad[int(np.argmin(bad["instr"]))]
         i = int(row["instr"])
         place = prof.trace.where(int(line[i]))
         out.append(

@@ -83,8 +83,8 @@ def _dmas(plan: Schedule) -> list[tuple[int, Transfer, OpSpec]]:
 
 def _of_dmas(plan: Schedule, is_it: Callable[[Transfer, OpSpec], bool]) -> float:
     dmas = _dmas(plan)
-    some = sum(n for n, x, spec in dmas if is_it(x, spec))
-    return some / (sum(n for n, _, _ in dmas) or 1)
+    matching = sum(n for n, x, spec in dmas if is_it(x, spec))
+    return matching / (sum(n for n, _, _ in dmas) or 1)
 
 
 def spills(plan: Schedule) -> float:

@@ -65,12 +65,12 @@ def _choose(trace: Trace, hw: NeuronCore, ids: np.ndarray) -> np.ndarray:
             for k in trace.op_specs
         ]
     )
-    some = np.flatnonzero(takes[ids].any(axis=1))  # what is for one of both
-    pace = np.cumsum(pe[ids])[some].tolist()
-    either = np.array([k.engine == ANY for k in trace.op_specs])[ids[some]].tolist()
+    movable = np.flatnonzero(takes[ids].any(axis=1))  # what is for one of both
+    pace = np.cumsum(pe[ids])[movable].tolist()
+    either = np.array([k.engine == ANY for k in trace.op_specs])[ids[movable]].tolist()
     chosen = []
     vector = scalar = 0.0  # when they have done what they have
-    for at, choose, (on_vector, on_scalar) in zip(pace, either, takes[ids[some]].tolist()):
+    for at, choose, (on_vector, on_scalar) in zip(pace, either, takes[ids[movable]].tolist()):
         to_scalar = not on_vector or choose and scalar <= vector
         if to_scalar:
             scalar = (scalar if scalar > at else at) + on_scalar

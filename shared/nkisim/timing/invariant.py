@@ -106,18 +106,18 @@ def _equal_work(
     ev, vid = acc.ev, acc.vid
     chosen = np.zeros(len(acc.specs), bool)
     chosen[mine] = True
-    some = np.flatnonzero(chosen[ev["instr"]])
-    inside = ~ev["write"][some].astype(bool) & (
-        writers.last[vid[some]] >= begin[loop[ev["instr"][some]]]
+    events = np.flatnonzero(chosen[ev["instr"]])
+    inside = ~ev["write"][events].astype(bool) & (
+        writers.last[vid[events]] >= begin[loop[ev["instr"][events]]]
     )
     makes = np.zeros(len(writers.last), bool)  # versions that such an instruction makes
-    out = some[ev["write"][some].astype(bool)]
+    out = events[ev["write"][events].astype(bool)]
     makes[vid[out]] = True
     changing = np.zeros(len(acc.specs), bool)  # reads what others write in the loop
-    changing[ev["instr"][some[inside & ~makes[vid[some]]]]] = True
+    changing[ev["instr"][events[inside & ~makes[vid[events]]]]] = True
     uses: dict[int, list[tuple[int, int, int]]] = {}
     made: dict[int, int] = {}
-    for e in some[~changing[ev["instr"][some]]].tolist():
+    for e in events[~changing[ev["instr"][events]]].tolist():
         i, v = int(ev["instr"][e]), int(vid[e])
         if ev["write"][e]:
             made[i] = v

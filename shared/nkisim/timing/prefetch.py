@@ -123,8 +123,8 @@ def leads(
             last = np.where(
                 (before >= 0) & (long | (begins == last - 1)) & (begins < last), begins, last
             )
-        there = last >= 0
-        pairs.append((engine[last[there]], loads[on_queue][there]))
+        valid = last >= 0
+        pairs.append((engine[last[valid]], loads[on_queue][valid]))
     before, after = (np.concatenate(x) for x in zip(*pairs))
     earlier = before < after
     return before[earlier], after[earlier]
@@ -178,8 +178,8 @@ def late_fills(deps: Dependencies, specs: Sequence[OpSpec]) -> tuple[np.ndarray,
     fills = fills[deps.spec]
     if not fills.any():
         return empty, empty
-    some = np.flatnonzero(fills[deps.before])
-    first = some[np.append(True, np.diff(deps.before[some]) > 0)[: len(some)]]
+    pairs = np.flatnonzero(fills[deps.before])
+    first = pairs[np.append(True, np.diff(deps.before[pairs]) > 0)[: len(pairs)]]
     fill, user = deps.before[first], deps.after[first]  # pairs are sorted: its next use
     adds = np.array([adds_products(k) for k in specs])[deps.spec[user]]
     adds &= deps.queue[fill] == deps.queue[user]

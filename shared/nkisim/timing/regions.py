@@ -79,7 +79,7 @@ class _Facts:
         return [
             {
                 "instructions": number[g],
-                "busy_us": {name: some[g] for name, some in busy.items() if some[g]},
+                "busy_us": {name: sums[g] for name, sums in busy.items() if sums[g]},
                 "critical_us": critical[g],
                 "moved_bytes": int(moved[g]),
             }

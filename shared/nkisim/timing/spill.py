@@ -90,14 +90,14 @@ class _Scan:
 
     def run(self) -> Trace:
         """Scan, and return the changed trace."""
-        acc, some = self.acc, np.flatnonzero(self.mine)
-        vid, instr = acc.vid[some], acc.ev["instr"][some]
+        acc, events = self.acc, np.flatnonzero(self.mine)
+        vid, instr = acc.vid[events], acc.ev["instr"][events]
         write, operand = (
-            acc.ev["write"][some].tolist(),
-            acc.ev["operand"][some].tolist(),
+            acc.ev["write"][events].tolist(),
+            acc.ev["operand"][events].tolist(),
         )
         order = np.argsort(vid, kind="stable")
-        later = np.full(len(some), _NEVER)  # the next instruction with that version
+        later = np.full(len(events), _NEVER)  # the next instruction with that version
         same = vid[order][1:] == vid[order][:-1]
         later[order[:-1][same]] = instr[order[1:][same]]
         begin = np.flatnonzero(np.append(True, instr[1:] != instr[:-1])) if len(instr) else instr

@@ -105,11 +105,11 @@ class _Accesses:
         last = np.full(n, -1)  # the last write before each access
         last[1:] = np.maximum.accumulate(np.where(self.write, at, -1))[:-1]
         last[last < self.begin[self.region]] = -1
-        there = last >= 0
+        conflicting = last >= 0
         accumulates = np.zeros(n, bool)
-        accumulates[there] = self._own(last[there], at[there])
-        there &= ~accumulates
-        conflicts = [(last[there], at[there])]
+        accumulates[conflicting] = self._own(last[conflicting], at[conflicting])
+        conflicting &= ~accumulates
+        conflicts = [(last[conflicting], at[conflicting])]
         # partial sums that are not the last: who ends their chain waits for all of them
         ends = np.minimum.accumulate(np.where(accumulates, n, at)[::-1])[::-1]
         ends = np.append(ends[1:], n)  # the first to come that does not add
@@ -140,20 +140,20 @@ class _Accesses:
         at = np.searchsorted(self.region * span + self.when, other * span + self.when[e])
         begin = self.begin[other]
         last = self._last(self.write, at, begin)
-        there = np.flatnonzero(last >= 0)
-        there = there[~self._own(last[there], e[there])]
-        out = [(self.instr[last[there]], self.instr[e[there]])]
-        first = self._sums()[last[there]]  # of a sum every part
-        parts = ranges(first, last[there] - first)
-        after, writes = np.repeat(e[there], last[there] - first), self.write[parts]
+        conflicting = np.flatnonzero(last >= 0)
+        conflicting = conflicting[~self._own(last[conflicting], e[conflicting])]
+        out = [(self.instr[last[conflicting]], self.instr[e[conflicting]])]
+        first = self._sums()[last[conflicting]]  # of a sum every part
+        parts = ranges(first, last[conflicting] - first)
+        after, writes = np.repeat(e[conflicting], last[conflicting] - first), self.write[parts]
         out.append((self.instr[parts[writes]], self.instr[after[writes]]))
         writes = self.write[e]
         e, at, begin, last = e[writes], at[writes], begin[writes], last[writes]
         since = np.where(last >= 0, self.when[last], -1)
         for q in np.unique(self.queue[~self.write]).tolist():
             read = self._last(~self.write & (self.queue == q), at, begin)
-            there = (read >= 0) & (self.when[read] > since)
-            out.append((self.instr[read[there]], self.instr[e[there]]))
+            conflicting = (read >= 0) & (self.when[read] > since)
+            out.append((self.instr[read[conflicting]], self.instr[e[conflicting]]))
         return out
 
     @staticmethod

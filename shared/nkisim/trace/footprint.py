@@ -189,9 +189,9 @@ def _edges(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     """
     edges = np.array(trace.edges, np.int64).reshape(-1, 2)
     if trace.origin is not None and len(edges):
-        there = np.flatnonzero(trace.origin >= 0)
+        kept = np.flatnonzero(trace.origin >= 0)
         now = np.full(int(max(edges.max(), trace.origin.max(initial=0))) + 1, -1)
-        now[trace.origin[there]] = there
+        now[trace.origin[kept]] = kept
         edges = now[edges]
         edges = edges[(edges >= 0).all(axis=1) & (edges[:, 0] < edges[:, 1])]
     return edges[:, 0], edges[:, 1]
@@ -401,5 +401,8 @@ def _last_accesses(
     """Return, version by version, its last access from each queue, and where a version begins."""
     last = np.full(count * QUEUES, -1)
     last[vid * QUEUES + queue[instr]] = instr  # in program order: the last one stays
-    there = np.flatnonzero(last >= 0)
-    return (last[there].tolist(), np.searchsorted(there, np.arange(count + 1) * QUEUES).tolist())
+    accessed = np.flatnonzero(last >= 0)
+    return (
+        last[accessed].tolist(),
+        np.searchsorted(accessed, np.arange(count + 1) * QUEUES).tolist(),
+    )

@@ -32,19 +32,19 @@ class Geometry:
             reach[stride] = reach.get(stride, 1) + n - 1
         dims = tuple((n, stride) for stride, n in reach.items())
         key = (dims, item)
-        got = self.ids.get(key)
-        if got is None:
-            got = self.ids[key] = len(self.dims)
+        pattern = self.ids.get(key)
+        if pattern is None:
+            pattern = self.ids[key] = len(self.dims)
             self.dims.append((tuple(n for n, _ in dims), tuple(s for _, s in dims), item))
-        return got
+        return pattern
 
     def overlap(self, a: int, b: int, distance: int) -> bool:
         """Return whether pattern `a`, and `b` that starts `distance` bytes later, share a byte."""
         key = (a, b, distance)
-        got = self._known.get(key)
-        if got is None:
-            got = self._known[key] = bool(self._meet(*np.array([[a], [b], [distance]]))[0])
-        return got
+        shared = self._known.get(key)
+        if shared is None:
+            shared = self._known[key] = bool(self._meet(*np.array([[a], [b], [distance]]))[0])
+        return shared
 
     def overlaps(self, a: np.ndarray, b: np.ndarray, distance: np.ndarray) -> np.ndarray:
         """Return `overlap` (bool) for arrays of patterns and distances."""

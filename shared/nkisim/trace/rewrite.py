@@ -48,11 +48,11 @@ class Draft:
 
     def spec(self, spec: OpSpec) -> int:
         """Return the id of an op spec, which may be new."""
-        got = self._ids.get(spec)
-        if got is None:
-            got = self._ids[spec] = len(self.op_specs)
+        spec_id = self._ids.get(spec)
+        if spec_id is None:
+            spec_id = self._ids[spec] = len(self.op_specs)
             self.op_specs.append(spec)
-        return got
+        return spec_id
 
     def put(self, before: int, like: int, spec: OpSpec, operands: list[tuple[int, int]]) -> None:
         """Put an instruction in before instruction `before`, at the source line of `like`.

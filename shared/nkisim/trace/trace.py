@@ -382,21 +382,23 @@ class Trace:
             _, numbers, ids = cached
             if ids is not None:
                 at = frame.f_lasti if numbers is None else numbers[frame.f_lasti >> 1]
-                got = ids.get(at)
-                if got is None:
-                    got = ids[at] = self.line_of(code, frame.f_lineno if numbers is None else at)
-                return got
+                line_id = ids.get(at)
+                if line_id is None:
+                    line_id = ids[at] = self.line_of(
+                        code, frame.f_lineno if numbers is None else at
+                    )
+                return line_id
             frame = frame.f_back
         return -1
 
     def line_of(self, code: CodeType, lineno: int) -> int:
         """Return the id of a line of `code`."""
         place = code.co_filename, lineno, code.co_name
-        got = self._place_ids.get(place)  # several instructions lie on one line
-        if got is None:
-            got = self._place_ids[place] = len(self._places)
+        line_id = self._place_ids.get(place)  # several instructions lie on one line
+        if line_id is None:
+            line_id = self._place_ids[place] = len(self._places)
             self._places.append(place)
-        return got
+        return line_id
 
     def where(self, line: int) -> Where | None:
         """Return the place of a line id, or None if it is unknown."""
@@ -468,11 +470,11 @@ class Trace:
         """Return the id of the spec of an instruction that is like others (Instr.like), in a layout
         in which they were not the last time."""
         key = (ins.like, *layout)
-        got = self._spec_ids.get(key)
-        if got is None:
-            got = self._spec_ids[key] = self._spec(ins, operands, outs)
-        ins.like.seen = layout, got
-        return got
+        spec_id = self._spec_ids.get(key)
+        if spec_id is None:
+            spec_id = self._spec_ids[key] = self._spec(ins, operands, outs)
+        ins.like.seen = layout, spec_id
+        return spec_id
 
     def _spec(self, ins: Any, operands: tuple, outs: int) -> int:
         """Return the id of a spec by all that makes it."""

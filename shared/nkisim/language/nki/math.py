@@ -25,8 +25,8 @@ def _tile(m: Machine, x: Any) -> Any:
 def _dtype(dtype: Any, *tiles: Any) -> Any:
     """Return the dtype of a result: as asked, else that of the first tile."""
     if dtype is not None:
-        got = dtypes.normalize(dtype)
-        return dtypes.UINT8 if got == dtypes.BOOL else got
+        dt = dtypes.normalize(dtype)
+        return dtypes.UINT8 if dt == dtypes.BOOL else dt
     return next((t.dtype for t in tiles if isinstance(t, Tensor)), None)
 
 

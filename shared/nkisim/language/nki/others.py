@@ -17,11 +17,11 @@ _COMMON = (
 
 def who_has(api: str, name: str) -> str:
     """Return which instructions have an argument that `api` lacks, as a sentence, or ""."""
-    there = sorted({_api(row) for row in ROWS.values() if name in _arguments(row)}, key=_order)
-    if not there:
+    apis = sorted({_api(row) for row in ROWS.values() if name in _arguments(row)}, key=_order)
+    if not apis:
         return ""
-    more = len(there) - _SHOWN
-    which = ", ".join(there[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    more = len(apis) - _SHOWN
+    which = ", ".join(apis[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
     alone = _where(api) if name == "engine" else ""
     return f"{alone}{name}= is an argument of {which}"
 
