@@ -22,6 +22,7 @@ RULES = {
 @pytest.fixture
 def rules(monkeypatch):
     """Two rules, whatever the registry holds."""
+    main.all_rules()  # other tables add theirs when they are imported
     monkeypatch.setattr("nkisim.errors.rules.RULES", RULES)
 
 
