@@ -203,6 +203,9 @@ def _bubblewrap(submission: Path | None) -> list[str]:
         "--setenv",
         "PYTHONPATH",
         "/grader",
+        "--setenv",  # a Python built with --enable-shared knows its library by the path out here
+        "LD_LIBRARY_PATH",
+        "/python/lib",
         "--setenv",
         "OPENBLAS_NUM_THREADS",
         "1",
