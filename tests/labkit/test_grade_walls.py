@@ -411,7 +411,12 @@ def pax_of_digits(size):
         ("ann.tar.gz", lambda: long_names(80 << 20), "more than 50 MiB"),
         ("ann.tar.gz", lambda: long_names(8 << 20), "more than 16 KiB about one of its files"),
         ("ann.tar", lambda: pax_of_digits(512 << 10), "more than 16 KiB about one of its files"),
-        ("ann.tar", lambda: 2000 * pax_of_digits(1 << 10)[:-1024], "1024 KiB about all"),
+        pytest.param(
+            *("ann.tar", lambda: 2000 * pax_of_digits(1 << 10)[:-1024], "1024 KiB about all"),
+            marks=pytest.mark.skipif(
+                sys.version_info >= (3, 13), reason="Python refuses the first"
+            ),
+        ),
         ("ann.tar.gz", lambda: gzip.compress(b"x" * 5000)[:60] + b"\0" * 50, "cannot be read"),
     ],
 )
