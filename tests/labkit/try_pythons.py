@@ -16,9 +16,12 @@ from try_wheel import VERSIONS, python_of
 
 ROOT = Path(__file__).parents[2]
 #: what reads instructions, frames, syntax trees and signatures, starts processes, or is a start-up
-#: hook; the examples, below, are kernels of all kinds, with what is said of their lines
+#: hook, and the grader's sandbox; the examples, below, are kernels of all kinds, with what is said
+#: of their lines
 TESTS = (
     "test_pythons",
+    "labkit/test_grade_usages",
+    "labkit/test_untrusted",
     "nkisim/cli/test_compiler_refusals",
     "nkisim/cli/test_coverage",
     "nkisim/errors/test_uncaught",
