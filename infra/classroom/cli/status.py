@@ -213,7 +213,7 @@ def _seen(run: Run) -> dict[str, tuple[float, float]]:
     """Return budget -> (dollars that it has seen, dollars that it allows)."""
     account = run.cloud.account
     with doing("read the budget"):
-        budgets = run.cloud.pages(
+        in_account = run.cloud.pages(
             "budgets", GLOBAL, "describe_budgets", "Budgets", AccountId=account
         )
     return {
@@ -221,7 +221,7 @@ def _seen(run: Run) -> dict[str, tuple[float, float]]:
             float(b.get("CalculatedSpend", {}).get("ActualSpend", {}).get("Amount", 0)),
             float(b["BudgetLimit"]["Amount"]),
         )
-        for b in budgets
+        for b in in_account
     }
 
 

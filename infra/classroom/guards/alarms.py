@@ -52,14 +52,14 @@ def _alarm(run: Run, region: str, machine: str, instance_id: str) -> dict[str, A
 def read_alarms(run: Run, region: str) -> dict[str, dict[str, Any]]:
     """Return the idle alarms of the class in a region."""
     with doing("read the alarms", region):
-        alarms = run.cloud.pages(
+        described = run.cloud.pages(
             "cloudwatch",
             region,
             "describe_alarms",
             "MetricAlarms",
             AlarmNamePrefix=tags.prefix(run.spec),
         )
-    return {a["AlarmName"]: a for a in alarms}
+    return {a["AlarmName"]: a for a in described}
 
 
 def alarms(run: Run, region: str, machines: dict[str, str]) -> dict[str, Exception]:

@@ -76,7 +76,7 @@ def _runs(run: Run, region: str, hours: float) -> list[LastRun]:
     """Return every automation of the class's guards within some hours, the oldest first."""
     since = run.cloud.now() - dt.timedelta(hours=hours)
     with doing("read what the guards did", region):
-        executions = run.cloud.pages(
+        described = run.cloud.pages(
             "ssm",
             region,
             "describe_automation_executions",
@@ -87,7 +87,7 @@ def _runs(run: Run, region: str, hours: float) -> list[LastRun]:
             ],
         )
     out: list[tuple[dt.datetime, LastRun]] = []
-    for e in executions:
+    for e in described:
         guard, at = _guard_of(run, e), aware(e["ExecutionStartTime"])
         if guard:
             status, answer = e["AutomationExecutionStatus"], e.get("FailureMessage") or ""

@@ -243,10 +243,10 @@ def delete_budgets(run: Run, owners: list[str]) -> None:
     if not run.spec.budget.in_aws:
         return
     with doing("read the budgets"):
-        budgets = run.cloud.pages(
+        described = run.cloud.pages(
             "budgets", GLOBAL, "describe_budgets", "Budgets", AccountId=run.cloud.account
         )
-    have = {b["BudgetName"] for b in budgets}
+    have = {b["BudgetName"] for b in described}
     _delete(run, sorted(have & {owner_budget(run, o) for o in owners}))
 
 

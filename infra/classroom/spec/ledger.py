@@ -218,7 +218,7 @@ def _put(run: Run, what: str, value: str, again: bool = False) -> None:
 def classes(cloud: Cloud) -> list[str]:
     """Return the names of all classes of which the account keeps a ledger."""
     with doing("list the classes of the account"):
-        parameters = cloud.pages(
+        stored = cloud.pages(
             "ssm", GLOBAL, "get_parameters_by_path", "Parameters", Path=ROOT, Recursive=True
         )
-    return sorted({parameter["Name"].split("/")[2] for parameter in parameters})
+    return sorted({parameter["Name"].split("/")[2] for parameter in stored})

@@ -109,13 +109,13 @@ def tables(entries: Iterable[Entry], together: bool = False) -> list[Table]:
     for e in entries:
         dialect = "" if together else e.dialect
         groups.setdefault((e.lab, e.kind, e.backend, e.version, e.target, dialect), []).append(e)
-    tables = []
+    out = []
     for key, members in sorted(groups.items()):
         references = sorted((e for e in members if e.name == REFERENCE), key=lambda e: e.at)
         if references:
-            tables.append(_table(key, members, references[-1]))
+            out.append(_table(key, members, references[-1]))
         else:
-            tables.append(
+            out.append(
                 Table(
                     *key,
                     (),
@@ -128,7 +128,7 @@ def tables(entries: Iterable[Entry], together: bool = False) -> list[Table]:
                     ),
                 )
             )
-    return tables
+    return out
 
 
 def _table(key: Key, entries: list[Entry], reference: Entry) -> Table:

@@ -634,17 +634,17 @@ def signature(func):
     values = func.__defaults__ or ()
     given.update(zip(names[positional - len(values) : positional], values))
     kinds = [int(at >= code.co_posonlyargcount) for at in range(positional)]
-    parameters = list(zip(names, kinds))
+    described = list(zip(names, kinds))
     rest = names[positional + keyword_only :]
-    parameters += [(rest.pop(0), 2)] if code.co_flags & 4 else []
-    parameters += [(name, 3) for name in names[positional : positional + keyword_only]]
-    parameters += [(rest.pop(0), 4)] if code.co_flags & 8 else []
+    described += [(rest.pop(0), 2)] if code.co_flags & 4 else []
+    described += [(name, 3) for name in names[positional : positional + keyword_only]]
+    described += [(rest.pop(0), 4)] if code.co_flags & 8 else []
     plain = (int, float, str, type(None))
     shown = {n: [v if isinstance(v, plain) else "..."] for n, v in given.items()}
     if hasattr(func, "__self__") and positional:  # a method has its first argument already
-        del parameters[0]
+        del described[0]
     where = [code.co_filename[len(State.folder) :], code.co_firstlineno, code.co_name]
-    return [where, [[n, kind, shown.get(n, [])] for n, kind in parameters]]
+    return [where, [[n, kind, shown.get(n, [])] for n, kind in described]]
 
 
 def written_to(func):

@@ -80,8 +80,8 @@ def with_found(
     refused: list[dict[str, Any]], findings: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Return what is refused in a kernel's source, then what a run of it found besides."""
-    in_source = {(f["id"], f["where"]) for f in refused}
-    return [*refused, *(f for f in findings if (f["id"], f["where"]) not in in_source)]
+    reported = {(f["id"], f["where"]) for f in refused}
+    return [*refused, *(f for f in findings if (f["id"], f["where"]) not in reported)]
 
 
 def as_told(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:

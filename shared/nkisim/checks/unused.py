@@ -310,16 +310,16 @@ class _Over:
     def by_itself(self) -> list[int]:
         """Return the steps that write over their own results, made of other data."""
         alone = np.array([k.outputs == 1 for k, _, _ in self.trace.operand_specs()], bool)
-        accesses = np.flatnonzero(
+        candidates = np.flatnonzero(
             (self.step[self.a] == self.step[self.b]) & alone[self.ev["operand_spec"][self.a]]
         )
-        if not len(accesses):
+        if not len(candidates):
             return []
         sources = _Sources(self.trace)
         tried: dict[int, int] = defaultdict(int)
         steps: set[int] = set()
-        order = np.argsort(self.hi[accesses] - self.lo[accesses], kind="stable")
-        for i in accesses[order].tolist():  # those without any read between first
+        order = np.argsort(self.hi[candidates] - self.lo[candidates], kind="stable")
+        for i in candidates[order].tolist():  # those without any read between first
             s = int(self.step[self.a[i]])
             if s in steps or tried[s] >= _LOOKED_AT:
                 continue

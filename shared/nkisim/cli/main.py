@@ -280,9 +280,9 @@ def _pages_of(word: str, rules: Mapping[str, Any]) -> list[str]:
 
 def _pages_in(text: str, rules: Mapping[str, Any]) -> list[str]:
     """Return the pages of the errors that a text holds."""
-    pages = known_errors.meant(text)
-    if pages:
-        return [known_errors.page_text(page, rules) for page in pages[:_ABOUT]]
+    meant = known_errors.meant(text)
+    if meant:
+        return [known_errors.page_text(page, rules) for page in meant[:_ABOUT]]
     ids = [
         id for word in re.findall(r"NKI-[A-Z]\d\d|err_\w+", text) for id in rules_meant(word, rules)
     ]

@@ -125,7 +125,7 @@ def _events(
         if not name:
             left_out[str(row.get("label") or row.get("engine"))] += 1
             continue
-        match = PLACE.search(str(row.get("nki_source_location") or ""))
+        place = PLACE.search(str(row.get("nki_source_location") or ""))
         events.append(
             Event(
                 ENGINES.index(name),
@@ -133,7 +133,7 @@ def _events(
                 _track(row),
                 _number(row, "timestamp", "start_ts"),
                 _number(row, "duration", "duration_ns"),
-                (match[1], int(match[2])) if match else None,
+                (place[1], int(place[2])) if place else None,
                 wait=float(row.get("evt_wait_time_ns") or 0),
             )
         )

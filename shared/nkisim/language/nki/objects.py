@@ -19,18 +19,18 @@ class NKIObject:
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
-        annotations = inspect.get_annotations(cls)
-        for name in annotations:
+        declared = inspect.get_annotations(cls)
+        for name in declared:
             if not hasattr(cls, name):
                 setattr(cls, name, None)
         plain = {
             name: Any
             for name, value in vars(cls).items()
-            if name not in annotations and not name.startswith("__") and _is_value(value)
+            if name not in declared and not name.startswith("__") and _is_value(value)
         }
         if plain:  # dataclass() comes after this, and reads annotations
-            typed = {**annotations, **plain}
-            order = [n for n in annotations if n not in vars(cls)] + [
+            typed = {**declared, **plain}
+            order = [n for n in declared if n not in vars(cls)] + [
                 n for n in vars(cls) if n in typed
             ]
             cls.__annotations__ = {name: typed[name] for name in order}
