@@ -82,4 +82,5 @@ TIMING = {
     "shared_banks": documented(False, ARCH3),
 }
 
-TRN3 = make_core("trn3", 4, ("gen4",), calibrated=False, facts=FACTS, timing=TIMING)
+# trn3pre: what public projects with early chips tell the compiler and set in the environment
+TRN3 = make_core("trn3", 4, ("gen4", "trn3pre"), calibrated=False, facts=FACTS, timing=TIMING)

@@ -110,6 +110,7 @@ def test_known_sizes():
         ("gen3", hw.TRN2),
         ("trn3", hw.TRN3),
         ("gen4", hw.TRN3),
+        ("trn3pre", hw.TRN3),
         ("TRN2", hw.TRN2),
         (" Gen3 ", hw.TRN2),
     ],
