@@ -9,7 +9,9 @@ from __future__ import annotations
 import ast
 import linecache
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -35,13 +37,15 @@ class Source:
     dialects: set[str] = field(default_factory=set)
     functions: dict[str, _FunctionNode] = field(default_factory=dict)
     classes: dict[str, ast.ClassDef] = field(default_factory=dict)
-    every: list[_FunctionNode] = field(default_factory=list)  # also in functions and classes
+    #: also those in functions and classes, by (name, first line, which is a decorator's if it has)
+    every: dict[tuple[str, int], _FunctionNode] = field(default_factory=dict)
     bound: dict[str, set[str]] = field(default_factory=dict)  # local name -> what it is bound to
 
     def __post_init__(self) -> None:
         for node in ast.walk(self.tree):
             if isinstance(node, _FunctionNode):
-                self.every.append(node)
+                first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+                self.every[node.name, first] = node
             elif isinstance(node, ast.Import):
                 for alias in node.names:
                     self._bind(
@@ -151,24 +155,27 @@ def of_kernel(func: Any, dialect: str = "") -> list[Function]:
     `dialect`: that of the kernel; without it, what its file imports says it.
     """
     functions: list[Function] = []
+    sources: dict[str, Source | None] = {}
     seen: set[CodeType] = set()
     todo: list[tuple[Any, str]] = [(func, dialect)]
     while todo:
         one, above = todo.pop()
         one = _plain(one)
         code = getattr(one, "__code__", None)
-        if code is None or code in seen or is_ours(code.co_filename) or _is_library(code):
+        if code is None or code in seen or is_ours(file := code.co_filename) or _is_library(file):
             continue
         seen.add(code)
-        source = read(code.co_filename)
-        node = _node_of(source, code) if source is not None else None
-        if source is None or node is None:
+        if file not in sources:
+            sources[file] = read(file)
+        if (source := sources[file]) is None:
+            continue
+        if (node := source.every.get((code.co_name, code.co_firstlineno))) is None:
             continue
         speaks = above if above and not functions else _pick(source.dialects, above)
         if not speaks:
             continue
         functions.append(Function(source, node, speaks, launched=not functions))
-        todo += [(value, speaks) for value in _called(node, _names(one))]
+        todo += [(value, speaks) for value in _called(node, names_of(one))]
     return functions
 
 
@@ -192,39 +199,27 @@ def _pick(here: set[str], above: str) -> str:
     return above if above in here or not here else NKI
 
 
-def _is_library(code: CodeType) -> bool:
-    """Return whether a function is Python's, or of IPython: `display` in a kernel is a `print`."""
+@lru_cache(maxsize=256)
+def _is_library(file: str) -> bool:
+    """Return whether a file is Python's, or of IPython: `display` in a kernel is a `print`."""
     paths = sysconfig.get_paths()
     return (
-        "IPython" in Path(code.co_filename).parts
-        or code.co_filename.startswith((paths["stdlib"], paths["platstdlib"]))
-        and "site-packages" not in code.co_filename
+        "IPython" in Path(file).parts
+        or file.startswith((paths["stdlib"], paths["platstdlib"]))
+        and "site-packages" not in file
     )
 
 
-def _node_of(source: Source, code: CodeType) -> _FunctionNode | None:
-    for node in ast.walk(source.tree):
-        if isinstance(node, _FunctionNode) and node.name == code.co_name:
-            if (
-                min(node.lineno, *(d.lineno for d in node.decorator_list)) == code.co_firstlineno
-                if node.decorator_list
-                else node.lineno == code.co_firstlineno
-            ):
-                return node
-    return None
-
-
-def _names(func: FunctionType) -> dict[str, Any]:
-    names = dict(func.__globals__)
+def names_of(func: FunctionType) -> ChainMap[str, Any]:
+    """Return what names mean in a function that are not its own, but for Python's."""
+    held = {}
     for name, cell in zip(func.__code__.co_freevars, func.__closure__ or ()):
-        try:
-            names[name] = cell.cell_contents
-        except ValueError:  # not bound yet
-            pass
-    return names
+        with suppress(ValueError):  # not bound yet
+            held[name] = cell.cell_contents
+    return ChainMap(held, func.__globals__)
 
 
-def _called(node: ast.AST, names: dict[str, Any]) -> Iterator[Any]:
+def _called(node: ast.AST, names: Mapping[str, Any]) -> Iterator[Any]:
     """Yield what a function calls by name or as an attribute of a module."""
     for call in ast.walk(node):
         if not isinstance(call, ast.Call):
@@ -252,7 +247,8 @@ def of_text(
     if not source.dialects and not dialect:
         return []
     functions: dict[str, Function] = {}
-    todo = [(n, _dialect_of(source, n, dialect), True) for n in source.every if is_kernel(n)]
+    kernels = filter(is_kernel, source.every.values())
+    todo = [(node, _dialect_of(source, node, dialect), True) for node in kernels]
     while todo:
         node, speaks, launched = todo.pop()
         key = f"{node.name}:{node.lineno}"

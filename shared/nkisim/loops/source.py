@@ -20,7 +20,6 @@ import functools
 import linecache
 from collections import ChainMap
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from enum import Enum
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
@@ -29,6 +28,7 @@ import numpy as np
 
 from ..chip.memory import Buffer
 from ..indexing.index import Grid, Index, MGrid, Slice
+from ..lint.program import names_of
 from ..machine.limits import ParDim
 from ..machine.tensor import Tensor
 from ..machine.traced_variables import forget
@@ -217,14 +217,10 @@ def _is_known(function: Any, within: tuple[CodeType, ...]) -> bool:
     code = function.__code__
     plan = _plan(code, -1, lambda: _of_function(code))
     given = *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()
-    held = {}
-    for name, cell in zip(code.co_freevars, function.__closure__ or ()):
-        with suppress(ValueError):  # not bound yet
-            held[name] = cell.cell_contents
     return (
         plan is not None
         and all(map(_is_value, given))
-        and plan._fits(ChainMap(held, function.__globals__, vars(builtins)), (*within, code))
+        and plan._fits(ChainMap(*names_of(function).maps, vars(builtins)), (*within, code))
     )
 
 

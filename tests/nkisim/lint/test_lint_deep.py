@@ -1,4 +1,4 @@
-"""Lint reads expressions of as many terms as Python runs, and says what it says of short ones."""
+"""Lint reads expressions of as many terms, and files of as many functions, as Python runs."""
 
 from __future__ import annotations
 
@@ -49,3 +49,14 @@ def test_a_kernel_with_a_long_sum_runs(dialect, tmp_path):
     x = np.ones((128, 4), np.float32)
     run = nkisim.run(kernel, x, target="trn2")
     assert (run.outputs == x).all() and not run.findings
+
+
+def test_a_kernel_that_calls_thousands_of_functions_is_read_once(tmp_path):
+    """In minutes, if each function were looked for in the whole file."""
+    calls = "; ".join(f"f{i}(x)" for i in range(16_001))
+    helpers = "".join(f"def f{i}(x):\n    return x\n" for i in range(16_000))
+    file = tmp_path / "kernels.py"
+    file.write_text(f"{text('nki', calls)}\n\n{helpers}def f16000(x):\n    global y\n")
+    kernel = functions(str(file))[0].kernel
+    run = nkisim.run(kernel, np.ones((128, 4), np.float32), target="trn2")
+    assert [f.where.line for f in run.findings] == [helpers.count("\n") + 16]  # `global`
