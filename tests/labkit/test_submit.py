@@ -111,6 +111,9 @@ def test_what_is_missing_is_said(lab, capsys):
     (lab / "kernels.py").write_text("def f(:\n")
     assert submit(["vecadd"]) == 1
     assert "kernels.py:1 is not Python" in capsys.readouterr().out
+    (lab / "kernels.py").write_text(f"x = {'-' * 8000}1\n")
+    assert submit(["vecadd"]) == 1
+    assert "nested too deeply" in capsys.readouterr().out
 
 
 RUN = {

@@ -41,6 +41,8 @@ def problems_of(lab: Lab) -> list[str]:
         except (SyntaxError, ValueError) as error:
             line, problem = getattr(error, "lineno", 1), getattr(error, "msg", error)
             problems.append(f"{name}:{line} is not Python: {problem}")
+        except (RecursionError, MemoryError):
+            problems.append(f"{name} cannot be read by Python: it is nested too deeply")
         problems += [
             f"{f['file']}:{f['line']} {f['what']}: kernels need neither, and staff will look"
             for f in find_flags(name, source.decode("utf-8", "replace"))

@@ -71,7 +71,7 @@ def _lint(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
             why = getattr(error, "msg", "") if line else "its text is not UTF-8"
             unread.append(f"{file}{f', line {line},' if line else ''} is not Python: {why}")
             continue
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError) as error:
             unread.append(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}")
             continue
         read += 1

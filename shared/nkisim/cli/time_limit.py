@@ -121,7 +121,7 @@ def _loop_around(where: Where) -> Where | None:
 
     try:
         tree = ast.parse("".join(linecache.getlines(where.file)))
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     loops = [
         node

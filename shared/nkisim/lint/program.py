@@ -116,14 +116,17 @@ class Function:
 
 @lru_cache(maxsize=256)
 def _source(file: str, text: str) -> Source:
-    return Source(file, ast.parse(text))
+    try:
+        return Source(file, ast.parse(text))
+    except (RecursionError, MemoryError):  # Python's parser has no room, the machine has
+        raise SyntaxError("it is nested too deeply", (file, 1, None, None)) from None
 
 
 @lru_cache(maxsize=256)
 def _parsed(file: str, text: str) -> Source | None:
     try:
         return _source(file, text)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError):
         return None
 
 

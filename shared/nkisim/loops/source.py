@@ -247,7 +247,7 @@ def _plan(code: CodeType, at: int, find: Callable[[], Plan | None]) -> Plan | No
 def _parsed(text: str, file: str) -> tuple[ast.Module, CodeType] | None:
     try:
         return ast.parse(text), compile(text, file, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 

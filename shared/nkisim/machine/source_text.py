@@ -25,7 +25,7 @@ def _parsed(frame: FrameType) -> ast.Module | None:
 def _tree(source: str) -> ast.Module | None:
     try:
         return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import nkisim
 from nkisim.checks.finding import Finding
+from nkisim.cli import main
 from nkisim.cli.kernel_arguments import functions
 
 HEADS = {
@@ -49,6 +50,14 @@ def test_a_kernel_with_a_long_sum_runs(dialect, tmp_path):
     x = np.ones((128, 4), np.float32)
     run = nkisim.run(kernel, x, target="trn2")
     assert (run.outputs == x).all() and not run.findings
+
+
+def test_what_is_too_deep_for_python_is_said_in_a_sentence(tmp_path, capsys):
+    """Its parser raises MemoryError, however much memory there is."""
+    file = tmp_path / "kernels.py"
+    file.write_text(text("nki", f"c = {'-' * 8000}1"))
+    assert main.main(["lint", str(file)]) == 2
+    assert "kernels.py, line 1, is not Python: it is nested too deeply" in capsys.readouterr().err
 
 
 def test_a_kernel_that_calls_thousands_of_functions_is_read_once(tmp_path):
