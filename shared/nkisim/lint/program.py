@@ -37,15 +37,15 @@ class Source:
     dialects: set[str] = field(default_factory=set)
     functions: dict[str, _FunctionNode] = field(default_factory=dict)
     classes: dict[str, ast.ClassDef] = field(default_factory=dict)
-    #: also those in functions and classes, by (name, first line, which is a decorator's if it has)
-    every: dict[tuple[str, int], _FunctionNode] = field(default_factory=dict)
+    #: of functions, also in functions and classes, by name and first line (of a decorator, if any)
+    definitions: dict[tuple[str, int], _FunctionNode] = field(default_factory=dict)
     bound: dict[str, set[str]] = field(default_factory=dict)  # local name -> what it is bound to
 
     def __post_init__(self) -> None:
         for node in ast.walk(self.tree):
             if isinstance(node, _FunctionNode):
                 first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-                self.every[node.name, first] = node
+                self.definitions[node.name, first] = node
             elif isinstance(node, ast.Import):
                 for alias in node.names:
                     self._bind(
@@ -172,7 +172,7 @@ def of_kernel(func: Any, dialect: str = "") -> list[Function]:
             sources[file] = read(file)
         if (source := sources[file]) is None:
             continue
-        if (node := source.every.get((code.co_name, code.co_firstlineno))) is None:
+        if (node := source.definitions.get((code.co_name, code.co_firstlineno))) is None:
             continue
         speaks = above if above and not functions else _pick(source.dialects, above)
         if not speaks:
@@ -250,7 +250,7 @@ def of_text(
     if not source.dialects and not dialect:
         return []
     functions: dict[str, Function] = {}
-    kernels = filter(is_kernel, source.every.values())
+    kernels = filter(is_kernel, source.definitions.values())
     todo = [(node, _dialect_of(source, node, dialect), True) for node in kernels]
     while todo:
         node, speaks, launched = todo.pop()
