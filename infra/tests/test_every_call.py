@@ -34,7 +34,7 @@ ENDS: dict[str, dict[str, Any]] = {
 # Every so many calls of a class and of a teardown are tried (without, with --full); primes, so that
 # no rhythm of theirs hides one. To try each takes hours: set EVERY = 1 for that.
 EVERY = None
-OF_CLASS, OF_TEARDOWN = (211, 17), (113, 13)
+OF_CLASS, OF_TEARDOWN = (211, 31), (113, 23)
 
 pytestmark = pytest.mark.timeout(900)  # a class comes up and goes as often as calls are tried
 
