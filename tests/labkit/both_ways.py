@@ -313,17 +313,18 @@ def _alike(one: np.ndarray, other: np.ndarray) -> bool:
 
 # -- as a plugin of pytest -------------------------------------------------------------------------
 MOST = int(os.environ.get("BOTH_WAYS_LAUNCHES", "2"))  # of a test
-_state: dict[str, Any] = {"test": "", "launches": 0, "busy": False, "plugin": 0}
+#: `process`: the one whose tests end where enough was tried, if this is a plugin
+_state: dict[str, Any] = {"test": "", "launches": 0, "busy": False, "process": 0}
 _state |= {"tried": 0, "skipped": 0}
 DIFFERENCES: list[tuple[str, str, str]] = []
 _PLAIN = (np.ndarray, np.generic, bool, int, float, str, type(None))
 
 
 def _launch(m: Any, kernel: Any, args: Any, kwargs: Any) -> Any:
-    here = _state["plugin"] == os.getpid()  # not a worker that the test has forked
-    if here and not _state["busy"] and _state["launches"] >= MOST:
-        pytest.skip("what else the test shows, it shows in its own run")
-    inside = _state["busy"] or not _state["test"] or _state["launches"] >= MOST
+    enough = _state["launches"] >= MOST
+    if enough and not _state["busy"] and _state["process"] == os.getpid():  # no forked worker
+        pytest.skip("enough was tried; the test itself runs elsewhere")
+    inside = _state["busy"] or not _state["test"] or enough
     given = (*args, *kwargs.values())
     # labs have no kernels that return nothing, and none on several cores
     others = kernel.mode == "trace" or kernel.together and kernel.grid not in ((), (1,))
@@ -369,7 +370,7 @@ def tried(test: str) -> Iterator[list[tuple[str, str, str]]]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Try each launch both ways."""
-    launching._launch, _state["plugin"] = _launch, os.getpid()
+    launching._launch, _state["process"] = _launch, os.getpid()
 
 
 @pytest.hookimpl(wrapper=True)
