@@ -117,15 +117,15 @@ def _place(frame: FrameType | None) -> tuple[Where | None, Where | None]:
 def _loop_around(where: Where) -> Where | None:
     """Return the head of the innermost `while` or `for` that holds a line."""
     import ast
-    import linecache
 
-    try:
-        tree = ast.parse("".join(linecache.getlines(where.file)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    from ..lint import program
+
+    source = program.read(where.file)
+    if source is None:
         return None
     loops = [
         node
-        for node in ast.walk(tree)
+        for node in ast.walk(source.tree)
         if isinstance(node, ast.While | ast.For)
         and node.lineno <= where.line <= (node.end_lineno or node.lineno)
     ]

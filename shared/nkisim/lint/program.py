@@ -118,7 +118,7 @@ class Function:
 def _source(file: str, text: str) -> Source:
     try:
         return Source(file, ast.parse(text))
-    except (RecursionError, MemoryError):  # Python's parser has no room, the machine has
+    except (RecursionError, MemoryError):  # of Python's parser, however much memory there is
         raise SyntaxError("it is nested too deeply", (file, 1, None, None)) from None
 
 
@@ -214,7 +214,7 @@ def _is_library(file: str) -> bool:
 
 
 def names_of(func: FunctionType) -> ChainMap[str, Any]:
-    """Return what names mean in a function that are not its own, but for Python's."""
+    """Return the values of names that a function has from around it, then from its module."""
     held = {}
     for name, cell in zip(func.__code__.co_freevars, func.__closure__ or ()):
         with suppress(ValueError):  # not bound yet
