@@ -137,8 +137,8 @@ def chosen(name: str | None = None, start: str | os.PathLike[str] | None = None)
         return _selected if _selected and asked == _word(_selected) else find(asked, VARIABLE)
     if not _heeded:
         return Choice(None, "")
-    said, file = _of_folder(os.fspath(start) if start is not None else os.getcwd())
-    return find(said, file) if said else Choice(None, "")
+    word, file = _of_folder(os.fspath(start) if start is not None else os.getcwd())
+    return find(word, file) if word else Choice(None, "")
 
 
 #: the generation that --target of a command asked for, "" where no flag did

@@ -197,7 +197,7 @@ def _provision(r: Run, options: Result) -> Result:
     outcome = provision.provision(
         r, bool(options.get("confirm_removals")), bool(options.get("confirm_changes"))
     )
-    wrote = pages.write(r, [m for m in outcome.machines if m.id], public)
+    written = pages.write(r, [m for m in outcome.machines if m.id], public)
     lines = [f"{name} has no machine: {why}" for name, why in sorted(outcome.unplaced.items())]
     lines += [
         f"{name} is not armed; it is stopped within"
@@ -238,7 +238,7 @@ def _provision(r: Run, options: Result) -> Result:
         "launched": outcome.launched,
         "removed": outcome.removed,
         "unplaced": outcome.unplaced,
-        "pages": wrote,
+        "pages": written,
     }
 
 
@@ -338,7 +338,7 @@ def _pages(r: Run, _: Result) -> Result:
     existing, _plan = provision.survey(r)
     links.settle(r, existing)
     hostkeys.pin(r, existing)
-    wrote = pages.write(r, existing, keys.ensure(r)) + pages.write_staff(r, existing)
+    written = pages.write(r, existing, keys.ensure(r)) + pages.write_staff(r, existing)
     late = sorted(m.name for m in existing if m.state == "running" and not hostkeys.known(m))
     lines = [
         f"The host keys of {', '.join(late)} are not printed yet: a machine does that a minute or"
@@ -346,7 +346,8 @@ def _pages(r: Run, _: Result) -> Result:
     ]
     return {
         "lines": lines if late else [],
-        "summary": f"{len(wrote)} pages written to {r.spec.out}; the others were as they should be",
+        "summary": f"{len(written)} pages written to {r.spec.out};"
+        " the others were as they should be",
     }
 
 

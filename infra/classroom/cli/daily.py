@@ -69,11 +69,11 @@ def links_(r: Run, options: Result) -> Result:
     chosen = [m for m in existing if r.wants(m.name, *m.students)]
     hostkeys.pin(r, chosen)
     ended = links.revoke(r, chosen) if options.get("revoke") else []
-    wrote = pages.write(r, chosen, keys.ensure(r))
+    written = pages.write(r, chosen, keys.ensure(r))
     return {
         "ended": ended,
         "lines": [f"{student}: the old link is ended" for student in ended],
-        "summary": f"{len(wrote)} pages written to {r.spec.out}",
+        "summary": f"{len(written)} pages written to {r.spec.out}",
     }
 
 

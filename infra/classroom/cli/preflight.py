@@ -312,12 +312,12 @@ def _need(
     region: str,
     what: tuple[str, str, str, str],
     of_others: Callable[[Run, str], float],
-    each: float,
+    per_machine: float,
     count: int,
 ) -> Need:
     quota = _quota(run, region, *what[:2])
     others = 0 if quota is None else of_others(run, region)
-    return Need(region, *what, others, each, count, quota)
+    return Need(region, *what, others, per_machine, count, quota)
 
 
 def ask(run: Run, need: Need, request: bool) -> str:

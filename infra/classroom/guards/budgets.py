@@ -186,15 +186,15 @@ def budgets(run: Run, owners: dict[str, list[str]]) -> None:
 
 
 def _update(
-    run: Run, name: str, wanted: Wanted, old: dict[str, Any], told: dict[str, list[str]]
+    run: Run, name: str, wanted: Wanted, old: dict[str, Any], recipients: dict[str, list[str]]
 ) -> None:
     client, account, mails = run.cloud.client("budgets"), run.cloud.account, wanted.mails
 
     def tell() -> None:
         _subscribe(run, name, mails)
-        told[name] = mails
+        recipients[name] = mails
 
-    if told.get(name) != mails:
+    if recipients.get(name) != mails:
         run.do(f"budget {name}: mail to {', '.join(mails)}", tell)
     budget = _budget(run, name, wanted.usd, wanted.key, wanted.value)
     if _same(old, budget):
@@ -206,9 +206,9 @@ def _update(
     )
 
 
-def _create(run: Run, name: str, wanted: Wanted, told: dict[str, list[str]]) -> None:
+def _create(run: Run, name: str, wanted: Wanted, recipients: dict[str, list[str]]) -> None:
     client = run.cloud.client("budgets")
-    told[name] = wanted.mails
+    recipients[name] = wanted.mails
     owner = wanted.value.partition(".")[2] or tags.STAFF
     try:
         client.create_budget(

@@ -74,14 +74,14 @@ class Table:
         )
 
 
-def _less(mine: Mapping[str, float], reference: Mapping[str, float]) -> float | None:
+def _less(numbers: Mapping[str, float], reference: Mapping[str, float]) -> float | None:
     """Return the geometric mean of reference / mine over the reference's cases; None if any lacks.
 
     Rounded to four digits: what is closer than that is a tie.
     """
-    if not reference or set(reference) - set(mine):
+    if not reference or set(reference) - set(numbers):
         return None
-    logs = [math.log(n / mine[case]) for case, n in sorted(reference.items())]
+    logs = [math.log(n / numbers[case]) for case, n in sorted(reference.items())]
     return round(math.exp(sum(logs) / len(logs)), 4)
 
 

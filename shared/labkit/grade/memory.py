@@ -28,23 +28,23 @@ def machine() -> int:
     return most
 
 
-def fit(jobs: int | None, each: int, total: int) -> tuple[int, int]:
+def fit(jobs: int | None, per_judge: int, total: int) -> tuple[int, int]:
     """Return how many judges run at a time, and the bytes that each of them may take.
 
-    `jobs`: as many as were asked for, None for as many as cores and memory allow. `each`: what a
-    judge of this plan needs; the student's process takes its own limit on top. `total`: of the
-    machine. Raises SpecError if that many judges do not fit.
+    `jobs`: as many as were asked for, None for as many as cores and memory allow. `per_judge`:
+    what a judge of this plan needs; the student's process takes its own limit on top. `total`: of
+    the machine. Raises SpecError if that many judges do not fit.
     """
     budget = int(SHARE * total)
     student = LIMITS["AS"]
-    fits = max(1, budget // (each + student))
+    fits = max(1, budget // (per_judge + student))
     if jobs is None:
-        return min(os.cpu_count() or 1, fits), min(each, max(LEAST, budget - student))
+        return min(os.cpu_count() or 1, fits), min(per_judge, max(LEAST, budget - student))
     share = budget // jobs - student
     if jobs > 1 and share < LEAST:
         raise SpecError(
             f"--jobs {jobs} judges do not fit into {total / GIB:.3g} GB of memory: one may take "
-            f"{each / GIB:.3g} GB, and the submission's process {student / GIB:.3g} GB. "
+            f"{per_judge / GIB:.3g} GB, and the submission's process {student / GIB:.3g} GB. "
             f"{fits} fit; leave --jobs out"
         )
-    return jobs, min(each, max(LEAST, share))
+    return jobs, min(per_judge, max(LEAST, share))

@@ -447,9 +447,9 @@ def grade(argv: Sequence[str] | None = None) -> int:
     graded = graded.speaking(args.dialect or graded.lab.dialect)
     sandbox.keep_from(kind, graded.lab.folder)
     rows = submissions.find(args.submissions)
-    jobs, each = args.jobs, graded.plan.memory_gb * memory.GIB
+    jobs, per_judge = args.jobs, graded.plan.memory_gb * memory.GIB
     if not args.scheduler:
-        jobs, each = memory.fit(jobs, each, memory.machine())
+        jobs, per_judge = memory.fit(jobs, per_judge, memory.machine())
     request = Request(
         graded,
         folder=args.submissions,
@@ -462,7 +462,7 @@ def grade(argv: Sequence[str] | None = None) -> int:
         sources=sources,
         scheduler=args.scheduler,
         jobs=jobs,
-        memory=each,
+        memory=per_judge,
     )
     take_folder(args.out, graded)
     with alone(args.out):

@@ -40,7 +40,7 @@ def waiting(results: Path, server: Server) -> list[dict[str, Any]]:
     return [run for run in runs_of(results) if id_of(run) not in done and not run.get("unfinished")]
 
 
-def send(results: Path, server: Server, told: Callable[[int], None] = lambda _: None) -> int:
+def send(results: Path, server: Server, progress: Callable[[int], None] = lambda _: None) -> int:
     """Send what waits, some runs at a time; return how many points went.
 
     Raises Unreachable when no connection is made (what was sent before stays sent) and HistoryError
@@ -48,12 +48,12 @@ def send(results: Path, server: Server, told: Callable[[int], None] = lambda _: 
     """
     try:
         with FileLock(str(results.with_suffix(".sent")) + ".lock", timeout=10):
-            return _send(results, server, told)
+            return _send(results, server, progress)
     except Timeout:
         raise Unreachable("another run sends at the moment") from None
 
 
-def _send(results: Path, server: Server, told: Callable[[int], None]) -> int:
+def _send(results: Path, server: Server, progress: Callable[[int], None]) -> int:
     count = 0
     batch: list[dict[str, Any]] = []
     ids: list[str] = []
@@ -68,7 +68,7 @@ def _send(results: Path, server: Server, told: Callable[[int], None]) -> int:
                 file.flush()
                 os.fsync(file.fileno())
         count += len(batch)
-        told(count)
+        progress(count)
         batch, ids = [], []
 
     for run in waiting(results, server):

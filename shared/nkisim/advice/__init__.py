@@ -143,10 +143,10 @@ def _chosen(found: list[tuple[float, Cause, Sign]]) -> list[tuple[float, Cause, 
     while left and len(out) < MOST:
         best = max(saves for saves, _, _ in left)
         alike = [f for f in left if f[0] >= ALIKE * best]
-        told = min(alike, key=lambda f: CAUSES.index(f[1]))
-        out.append(told)
-        left = [f for f in left if f is not told and (not f[1].kin or f[1].kin != told[1].kin)]
-    return sorted(out, key=lambda told: told[1].narrows)
+        chosen = min(alike, key=lambda f: CAUSES.index(f[1]))
+        out.append(chosen)
+        left = [f for f in left if f is not chosen and (not f[1].kin or f[1].kin != chosen[1].kin)]
+    return sorted(out, key=lambda chosen: chosen[1].narrows)
 
 
 def _advice(facts: Facts, saves: float, cause: Cause, sign: Sign, latency_us: float) -> Advice:

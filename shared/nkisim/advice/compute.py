@@ -145,12 +145,12 @@ OTHER_LAYOUT = (
 
 
 def _repeated(
-    facts: Facts, acc: Accesses, mine: np.ndarray
+    facts: Facts, acc: Accesses, transposes: np.ndarray
 ) -> tuple[list[int], dict[int, list[int]]]:
     """Return the transposes of what was transposed before, and by transpose what only copies its
     result: instructions of the other engines that read nothing else."""
     turns = np.zeros(len(facts.spec), bool)
-    turns[mine] = True
+    turns[transposes] = True
     ev, vid = acc.ev, acc.vid
     seen: set[tuple[int, int, int]] = set()
     again, made, reads = [], dict[int, int](), dict[int, set[int]]()

@@ -35,17 +35,17 @@ def _transfer(facts: Facts, n: int) -> Transfer:
     return x
 
 
-def _rates(facts: Facts, mine: np.ndarray) -> dict[str, float]:
+def _rates(facts: Facts, instrs: np.ndarray) -> dict[str, float]:
     """Return what a line's DMAs move a second, and what they could, in GB/s."""
-    moved, us = facts.nbytes[facts.spec[mine]].sum(), facts.dma_us[facts.spec[mine]].sum()
+    moved, us = facts.nbytes[facts.spec[instrs]].sum(), facts.dma_us[facts.spec[instrs]].sum()
     full = facts.hw.dma_engines * facts.hw.timing.dma_engine_gbps
     return {"rate": moved / us / 1e3, "full": full}
 
 
-def _excess(facts: Facts, mine: np.ndarray) -> float:
+def _excess(facts: Facts, instrs: np.ndarray) -> float:
     """Return how much longer DMAs keep the DMA engines than their bytes need."""
-    ideal = facts.stream_us(int(facts.nbytes[facts.spec[mine]].sum()))
-    return float(facts.dma_us[facts.spec[mine]].sum()) - ideal
+    ideal = facts.stream_us(int(facts.nbytes[facts.spec[instrs]].sum()))
+    return float(facts.dma_us[facts.spec[instrs]].sum()) - ideal
 
 
 # -- small pieces --------------------------------------------------------------------------------
@@ -181,9 +181,9 @@ def round_trips(facts: Facts) -> Iterator[Sign]:
     """Tensors that the kernel writes to HBM and reads again."""
     side, count = facts.hbm_side, len(facts.trace.storages)
     ours = ~np.array([k.row.spills for k in facts.op_specs] or [False])[facts.spec[side["instr"]]]
-    wrote = np.bincount(side["storage"][side["write"] & ours], minlength=count) > 0
+    written = np.bincount(side["storage"][side["write"] & ours], minlength=count) > 0
     read = np.bincount(side["storage"][~side["write"] & ours], minlength=count) > 0
-    returned = (wrote & read)[side["storage"]] & ours
+    returned = (written & read)[side["storage"]] & ours
     if not returned.any():
         return
     instrs, back = np.unique(side["instr"][returned]), side["instr"][returned & ~side["write"]]

@@ -46,11 +46,11 @@ def _psum(facts: Facts) -> np.ndarray:
     return np.array([k.operands[0].memory is PSUM for k in facts.op_specs] or [False])[facts.spec]
 
 
-def _holder(facts: Facts, mine: np.ndarray) -> str:
+def _holder(facts: Facts, instrs: np.ndarray) -> str:
     """Return in words the line that the instructions wait for most often to leave memory."""
     deps, end = facts.plan.deps, facts.plan.end
     chosen = np.zeros(len(facts.spec), bool)
-    chosen[mine] = True
+    chosen[instrs] = True
     waits = facts.reuse & chosen[deps.after]
     last = np.zeros(len(facts.spec))
     np.maximum.at(last, deps.after[waits], end[deps.before[waits]])

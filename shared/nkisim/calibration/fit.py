@@ -120,11 +120,11 @@ class _Model:
         values: np.ndarray,
         of: Sequence[str],
         base: np.ndarray,
-        told: Callable[[str], None] = lambda _: None,
+        progress: Callable[[str], None] = lambda _: None,
     ) -> np.ndarray:
         columns = []
         for k, name in enumerate(of):
-            told(name)
+            progress(name)
             moved = values.copy()
             moved[k] += STEP
             columns.append((self.residuals(moved, of) - base) / STEP)
@@ -143,7 +143,7 @@ class _Model:
 def fit(
     points: Sequence[Point],
     names: Sequence[str] | None = None,
-    told: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Proposal:
     """Fit constants to the points of one target.
 
@@ -175,7 +175,7 @@ def fit(
     chosen = list(names or may)
     begin = np.log([getattr(model.core.timing, n) for n in chosen])
     first = model.residuals(begin, chosen)
-    jacobian = model.slopes(begin, chosen, first, told)
+    jacobian = model.slopes(begin, chosen, first, progress)
     if names:
         return _exactly(model, chosen, begin, first, jacobian, distinct)
     return _held(model, chosen, begin, first, jacobian)
@@ -226,23 +226,30 @@ def _exactly(
 
 
 def _held(
-    model: _Model, every: list[str], begin: np.ndarray, first: np.ndarray, jacobian: np.ndarray
+    model: _Model, constants: list[str], begin: np.ndarray, first: np.ndarray, jacobian: np.ndarray
 ) -> Proposal:
     """Fit all constants at once, held to what they are now."""
     moves = np.array(
-        [len(np.unique(model.family[np.abs(jacobian[:, k]) > MOVED])) for k in range(len(every))]
+        [
+            len(np.unique(model.family[np.abs(jacobian[:, k]) > MOVED]))
+            for k in range(len(constants))
+        ]
     )
     left_out = {
         n: "no kernel depends on it"
         if np.abs(jacobian[:, k]).max() <= BLIND
         else f"it moves {moves[k]} families, fewer than {FAMILIES}"
-        for k, n in enumerate(every)
+        for k, n in enumerate(constants)
         if moves[k] < FAMILIES
     }
-    keep = [k for k, n in enumerate(every) if n not in left_out]
+    keep = [k for k, n in enumerate(constants) if n not in left_out]
     if not keep:
         raise Refusal("; ".join(f"{n}: {why}" for n, why in left_out.items()))
-    chosen, start, slope = [every[k] for k in keep], begin[keep], model.levelled(jacobian[:, keep])
+    chosen, start, slope = (
+        [constants[k] for k in keep],
+        begin[keep],
+        model.levelled(jacobian[:, keep]),
+    )
     source = [model.core.timing.provenance[n] for n in chosen]
     loose = np.array([LOOSE["narrow" if s.narrow else s.tag] for s in source])
     values, base = start, first
@@ -435,7 +442,7 @@ def propose(
     sources: Path | None,
     target: str | None,
     names: Sequence[str] | None,
-    told: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
     most: int = MOST,
 ) -> tuple[list[Proposal], list[str]]:
     """Return a proposal for each target of some files of records, and what was left out.
@@ -451,7 +458,7 @@ def propose(
     points: dict[str, list[Point]] = {}
     notes = []
     for record in wanted:
-        told(record.id)
+        progress(record.id)
         try:
             point = prepare(record, sources)
         except Exception as exc:  # other people's code: it can fail in any way
@@ -463,7 +470,7 @@ def propose(
             points.setdefault(point.target, []).append(point)
     if not points:
         raise Refusal("no record could be run: " + ("; ".join(notes) or "there are none"))
-    return [fit(of_target, names, told) for of_target in points.values()], notes
+    return [fit(of_target, names, progress) for of_target in points.values()], notes
 
 
 class Unseen:

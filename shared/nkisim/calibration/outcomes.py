@@ -66,8 +66,8 @@ def level(outcomes: Iterable[Outcome]) -> None:
             o.blind_pct = error
 
 
-def _levelled(mine: list[Outcome], predicted: list[float | None]) -> list[float]:
-    logs = np.log(np.array(predicted, float) / [o.measured_us for o in mine])
+def _levelled(family: list[Outcome], predicted: list[float | None]) -> list[float]:
+    logs = np.log(np.array(predicted, float) / [o.measured_us for o in family])
     return (100.0 * np.expm1(logs - np.median(logs))).tolist()
 
 

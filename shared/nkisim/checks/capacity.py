@@ -36,8 +36,8 @@ def check_capacity(m: Execution) -> None:
     versions = accesses(m.trace, hw).versions
     lines = m.trace.instructions().line
     for memory, limit in limits.items():
-        here = np.flatnonzero((versions.psum == (memory is PSUM)) & (versions.bytes > 0))
-        at, peak = _peak(versions, here, len(lines), stores.nparts[versions.storage], hw)
+        chosen = np.flatnonzero((versions.psum == (memory is PSUM)) & (versions.bytes > 0))
+        at, peak = _peak(versions, chosen, len(lines), stores.nparts[versions.storage], hw)
         if peak > limit and not m.findings.found("NKI-R01", int(lines[at])):  # it says the same
             unit, per = ("banks", hw.psum_bank_bytes) if memory is PSUM else ("bytes", 1)
             m.findings.find(
@@ -45,7 +45,7 @@ def check_capacity(m: Execution) -> None:
                 "warning",
                 f"tiles that are alive at the same time take "
                 f"{peak // per:,} {unit} per partition of {memory.upper()}, which has "
-                f"{limit // per:,}: {_largest(m.trace, versions, here, at, per, unit)}. On the "
+                f"{limit // per:,}: {_largest(m.trace, versions, chosen, at, per, unit)}. On the "
                 "chip the compiler moves some of them out and in again, or refuses the kernel",
                 int(lines[at]),
             )
@@ -71,31 +71,31 @@ def check_placed(m: Execution) -> None:
 
 
 def _peak(
-    v: Versions, mine: np.ndarray, instructions: int, nparts: np.ndarray, hw: NeuronCore
+    v: Versions, chosen: np.ndarray, instructions: int, nparts: np.ndarray, hw: NeuronCore
 ) -> tuple[int, int]:
     """Return the instruction at which most bytes per partition are needed, and how many.
 
     Two tiles of more than half of the partitions share one; all tiles share the quadrants.
     """
-    size, quadrants = v.bytes[mine], hw.pmax // hw.quadrant
-    wide = _taken(v, mine, np.where(nparts[mine] > hw.pmax // 2, size, 0), instructions)
-    area = _taken(v, mine, -(-nparts[mine] // hw.quadrant) * size, instructions)
+    size, quadrants = v.bytes[chosen], hw.pmax // hw.quadrant
+    wide = _taken(v, chosen, np.where(nparts[chosen] > hw.pmax // 2, size, 0), instructions)
+    area = _taken(v, chosen, -(-nparts[chosen] // hw.quadrant) * size, instructions)
     needed = np.maximum(wide, -(-area // quadrants))
     at = int(needed.argmax())
     return at, int(needed[at])
 
 
-def _taken(v: Versions, mine: np.ndarray, size: np.ndarray, instructions: int) -> np.ndarray:
+def _taken(v: Versions, chosen: np.ndarray, size: np.ndarray, instructions: int) -> np.ndarray:
     """Return the sum of `size` of the tiles that are alive, by instruction."""
     change = np.zeros(instructions + 1, np.int64)
-    np.add.at(change, v.first[mine], size)
-    np.add.at(change, v.last[mine] + 1, -size)
+    np.add.at(change, v.first[chosen], size)
+    np.add.at(change, v.last[chosen] + 1, -size)
     return np.cumsum(change)
 
 
-def _largest(trace: Trace, v: Versions, mine: np.ndarray, at: int, per: int, unit: str) -> str:
+def _largest(trace: Trace, v: Versions, chosen: np.ndarray, at: int, per: int, unit: str) -> str:
     """Return in words which allocations take most at an instruction."""
-    alive = mine[(v.first[mine] <= at) & (v.last[mine] >= at)]
+    alive = chosen[(v.first[chosen] <= at) & (v.last[chosen] >= at)]
     sums: dict[int, int] = {}
     for line, size in zip(v.line[alive].tolist(), v.bytes[alive].tolist()):
         sums[line] = sums.get(line, 0) + size

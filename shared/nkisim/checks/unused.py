@@ -339,9 +339,9 @@ class _Over:
         asked = asked[np.argsort(self.step[self.a[asked]], kind="stable")]
         which = self.step[self.a[asked]]
         for s in np.unique(which).tolist():
-            each = asked[which == s]
-            others = self.step[self.b[each]]
-            if (others != s).any() and all(self.unread(i) for i in each.tolist()):
+            pairs = asked[which == s]
+            others = self.step[self.b[pairs]]
+            if (others != s).any() and all(self.unread(i) for i in pairs.tolist()):
                 replaced.append((s, int(others[others != s][0])))
         return replaced
 

@@ -210,8 +210,8 @@ class Storage:
         held = dtypes.storage(dtype)
         keeps = held.itemsize != dtype.itemsize and not self.arena
         if self.wide is not None and not (keeps and self.wide[0] == dtype):
-            (was, values), self.wide = self.wide, None
-            np.copyto(self.data.view(was), values, casting="unsafe")
+            (old_dtype, values), self.wide = self.wide, None
+            np.copyto(self.data.view(old_dtype), values, casting="unsafe")
         if not keeps:
             return self.data.view(held if held.itemsize == dtype.itemsize else dtype)
         if self.wide is None:

@@ -74,7 +74,7 @@ def command(argv: list[str]) -> int:
     return max(codes, default=0)
 
 
-def compared(path: Path, base: str | None, desk: Desk, every: bool) -> list[dict[str, Any]]:
+def compared(path: Path, base: str | None, desk: Desk, unchanged_too: bool) -> list[dict[str, Any]]:
     """Return {"kernel", "before", "after"} of each kernel of a list whose file has changed.
 
     `before` is None without a base, or where the base does not have it. Raises CannotCompare.
@@ -89,7 +89,9 @@ def compared(path: Path, base: str | None, desk: Desk, every: bool) -> list[dict
         raise CannotCompare(f'{path} is no list of requests: [{{"kernel": "FILE:KERNEL", ...}}]')
     here = path.resolve().parent
     folder = None if base is None else Path(base).resolve() / os.path.relpath(here)
-    wanted = [r for r in asked if every or folder is None or changed(r["kernel"], here, folder)]
+    wanted = [
+        r for r in asked if unchanged_too or folder is None or changed(r["kernel"], here, folder)
+    ]
     after = list(desk.ask_all(moved(r, here) for r in wanted))
     before: list[Any] = [None] * len(wanted)
     if folder is not None:

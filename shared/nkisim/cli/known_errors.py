@@ -140,14 +140,14 @@ _WORDS = re.compile(r"[a-z_]{3,}")
 @cache
 def _patterns() -> dict[str, list[tuple[frozenset[str], re.Pattern[str], Known, int]]]:
     """Return (words that a text has, pattern, page, letters) of what is said, by rarest word."""
-    said = [
+    sayings = [
         (page, says, frozenset(_WORDS.findall(says.lower())) or frozenset((says.lower(),)))
         for page in pages()
         for says in page.says
     ]
-    count = Counter(word for _, _, words in said for word in words)
+    count = Counter(word for _, _, words in sayings for word in words)
     by_word: dict[str, list[tuple[frozenset[str], re.Pattern[str], Known, int]]] = {}
-    for page, says, words in said:
+    for page, says, words in sayings:
         pieces = [
             r"\s+".join(map(re.escape, piece.split()))
             for piece in re.sub(r"^\{\}\s*|\s*\{\}$", "", says).split("{}")

@@ -143,8 +143,8 @@ def _inner(statement: ast.stmt) -> Iterator[ast.AST]:
 
 def _meant(f: Finding, source: Source, statement: ast.stmt, line: int) -> Iterator[Fix]:
     """A name that there is not: the one that was meant."""
-    said = f"{f.text} {f.hint}"
-    words = re.findall(r"did you mean\s+'?([\w.]+)", said, re.IGNORECASE)
+    message = f"{f.text} {f.hint}"
+    words = re.findall(r"did you mean\s+'?([\w.]+)", message, re.IGNORECASE)
     words += re.findall(r"(?<![\w.])((?:nl|nisa|nki)\.[\w.]*\w)", f.hint)
     if unknown := re.search(r"name '(\w+)' is not defined", f.text):
         names = {n.id for n in ast.walk(source.tree) if isinstance(n, ast.Name)} - {unknown[1]}

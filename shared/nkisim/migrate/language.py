@@ -140,16 +140,18 @@ class Language:
     def _broadcast_to(self, call: ast.Call, dotted: str, into: str, hint: str) -> str:
         given = arguments(old(dotted)[dotted], call)
         source = given.get("src", given.get("data", next(iter(given.values()))))
-        was, becomes = self.f.seen.of(source).tiles(), self.f.seen.of(call).tiles()
-        if not was or not becomes:
+        old_tiles, new_tiles = self.f.seen.of(source).tiles(), self.f.seen.of(call).tiles()
+        if not old_tiles or not new_tiles:
             raise Person(NOT_REACHED)
-        if was[0].shape[0] == becomes[0].shape[0]:
+        if old_tiles[0].shape[0] == new_tiles[0].shape[0]:
             return self.f.plain_call(call)
         shape = given["shape"]
         rows = (
-            self.f.expr(shape.elts[0]) if isinstance(shape, ast.Tuple) else str(becomes[0].shape[0])
+            self.f.expr(shape.elts[0])
+            if isinstance(shape, ast.Tuple)
+            else str(new_tiles[0].shape[0])
         )
-        if was[0].shape[0] != 1:
+        if old_tiles[0].shape[0] != 1:
             raise Person("partitions are repeated: load them so from HBM")
         return placed.row_in_all_partitions(self.f, source, rows)
 

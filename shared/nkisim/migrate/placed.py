@@ -125,11 +125,11 @@ def method(f: Function, call: ast.Call) -> str:
     """Return the new form of tile.broadcast_to(shape): a view, or a load of a row."""
     assert isinstance(call.func, ast.Attribute)
     source = call.func.value
-    was, becomes = f.seen.of(source).tiles(), f.seen.of(call).tiles()
-    if not was or not becomes:
+    old_tiles, new_tiles = f.seen.of(source).tiles(), f.seen.of(call).tiles()
+    if not old_tiles or not new_tiles:
         raise Person(NOT_REACHED)
     shape = call.args[0] if call.args else call.keywords[0].value
-    a, b = was[0].shape, becomes[0].shape
+    a, b = old_tiles[0].shape, new_tiles[0].shape
     texts = (
         [f.expr(e) for e in shape.elts]
         if isinstance(shape, (ast.Tuple, ast.List)) and len(shape.elts) == len(b)

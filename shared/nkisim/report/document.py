@@ -180,9 +180,9 @@ def _model_error(prof: Any) -> str:
 def _finding(
     f: Any, where: dict[tuple[str, int, str], int], short: dict[str, str]
 ) -> dict[str, Any]:
-    said = f.text
+    message = f.text
     for file, name in short.items():
-        said = said.replace(file, name)
+        message = message.replace(file, name)
 
     def place(w: Any) -> int:
         return where.get((w.file, w.line, w.function), -1) if w is not None else -1
@@ -193,7 +193,7 @@ def _finding(
     return {
         "id": f.id,
         "severity": f.severity,
-        "text": said,
+        "text": message,
         "line": place(f.where),
         "place": text(f.where),
         "other_line": place(f.other),

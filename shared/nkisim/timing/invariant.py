@@ -93,7 +93,7 @@ def _loops(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
 def _equal_work(
     acc: Accesses,
     writers: _Writers,
-    mine: np.ndarray,
+    instrs: np.ndarray,
     loop: np.ndarray,
     iteration: np.ndarray,
     begin: np.ndarray,
@@ -105,7 +105,7 @@ def _equal_work(
     """
     ev, vid = acc.ev, acc.vid
     chosen = np.zeros(len(acc.specs), bool)
-    chosen[mine] = True
+    chosen[instrs] = True
     events = np.flatnonzero(chosen[ev["instr"]])
     inside = ~ev["write"][events].astype(bool) & (
         writers.last[vid[events]] >= begin[loop[ev["instr"][events]]]

@@ -113,6 +113,6 @@ class Draft:
         out.starts.frombytes(starts.astype(np.int64).tobytes())
         before = np.arange(len(self.starts)) if self.trace.origin is None else self.trace.origin
         stands_for = np.where(self.dropped[put[:, 2]], put[:, 2], -1)
-        was = np.concatenate([stands_for, keep])[order]
-        out.origin = np.where(was >= 0, before[was], -1) if len(before) else was
+        ancestor = np.concatenate([stands_for, keep])[order]
+        out.origin = np.where(ancestor >= 0, before[ancestor], -1) if len(before) else ancestor
         return out

@@ -92,7 +92,7 @@ def _grid(tuning: Tuning, rows: list[Row]) -> list[str]:
         mark = ("*" if row.pareto else " ") + (
             "~" if row.tied and row is not tuning.rows[0] else " "
         )
-        said = (
+        verdict = (
             ", ".join(["not run", *p.warnings])
             if row.verdict is None
             else ", ".join([row.verdict.text, *row.verdict.warnings])
@@ -108,7 +108,7 @@ def _grid(tuning: Tuning, rows: list[Row]) -> list[str]:
                 str(p.psum),
                 f"{p.hbm:,}",
                 p.bound + (" (spills)" if p.spilled else ""),
-                said,
+                verdict,
             ]
         )
     widths = [max(len(line[c]) for line in cells) for c in range(len(head))]

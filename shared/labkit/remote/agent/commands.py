@@ -83,8 +83,8 @@ def start(job):
     """Make a run and start it; one with the same key that has not ended is taken up instead."""
     with lock(HOME / "store.lock", wait=True):
         for folder in runs():
-            was = read(folder / "job.json") or {}
-            if (was.get("key"), was.get("origin")) == (job["key"], job["origin"]) and state(
+            earlier = read(folder / "job.json") or {}
+            if (earlier.get("key"), earlier.get("origin")) == (job["key"], job["origin"]) and state(
                 folder
             ) != "ended":
                 launch(folder)
@@ -143,7 +143,7 @@ def small(folder):
 def stop(job):
     """Ask a run to end; its supervisor interrupts it, so that it records what is finished."""
     folder = find(job)
-    was = describe(folder)
+    before = describe(folder)
     (folder / "stop").touch()
     for _ in range(int((GRACE_S + 10) / 0.1)):
         now = state(folder)
@@ -153,7 +153,7 @@ def stop(job):
             break
         time.sleep(0.1)
     # who follows the run may have fetched and removed it meanwhile
-    return describe(folder) if folder.is_dir() else {**was, "state": "ended"}
+    return describe(folder) if folder.is_dir() else {**before, "state": "ended"}
 
 
 def show(job):

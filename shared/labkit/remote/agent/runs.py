@@ -39,9 +39,9 @@ def state(folder):
         if not began:
             return "new"
         if not (folder / "done.json").exists():
-            was = read(folder / "began.json") or {}
-            why = "killed" if was.get("boot") == boot() else "restarted"
-            end(folder, why, None, max(0.0, time.time() - was.get("time", time.time())))
+            beginning = read(folder / "began.json") or {}
+            why = "killed" if beginning.get("boot") == boot() else "restarted"
+            end(folder, why, None, max(0.0, time.time() - beginning.get("time", time.time())))
         return "ended"
     finally:
         held.close()

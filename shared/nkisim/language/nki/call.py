@@ -270,16 +270,16 @@ def instruction(own: Row, adapt: Adapter) -> Any:
                 else None
             )
             written_to, before = given.get("dst"), (found_before, len(m.trace.starts) + 1)
-            wrote = issue(m, adapt(m, given) or own, given)
+            written = issue(m, adapt(m, given) or own, given)
             if late is not None:
                 columns.leave(late, written_to)
             elif (
-                wrote is not None
+                written is not None
                 and key is not None
                 and (m.findings.total, len(m.trace.starts)) == before
             ):
                 of = [n for n, x in (*zip(names, args), *kw.items()) if x.__class__ is NkiTensor]
-                call_cache.remember(m, key, wrote, dict(zip(of, tiles)), given, values[-1])
+                call_cache.remember(m, key, written, dict(zip(of, tiles)), given, values[-1])
         except (NkiError, AssertionError):
             raise
         except (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError) as exc:

@@ -90,28 +90,28 @@ def call_signature(
 def remember(
     m: Machine,
     key: tuple,
-    wrote: Written,
-    mine: dict[str, Tensor],
+    written: Written,
+    tiles: dict[str, Tensor],
     given: dict[str, Any],
     name: Any,
 ) -> None:
-    """Remember a call for others, if what its row was given are tiles of the call (`mine`) and
+    """Remember a call for others, if what its row was given are tiles of the call (`tiles`) and
     constants of the machine."""
-    accepted = wrote.row.known(m, (), given)[2]
-    names, places = list(mine), []
+    accepted = written.row.known(m, (), given)[2]
+    names, places = list(tiles), []
     constants: list[Tensor] = []
     for n, x in given.items():
         if x.__class__ is not Tensor:
             continue
-        if mine.get(n) is x:
+        if tiles.get(n) is x:
             places.append(names.index(n))
         elif any(x is c for c in m.core.constants.values()):
             places.append(len(names) + len(constants))
             constants.append(x)
         else:
             return
-    dst = names.index("dst") if mine.get("dst") is wrote.dst else -1
-    if accepted is None or dst < 0 and accepted.dst < 0 or not refusals.fit_apart(m, mine):
+    dst = names.index("dst") if tiles.get("dst") is written.dst else -1
+    if accepted is None or dst < 0 and accepted.dst < 0 or not refusals.fit_apart(m, tiles):
         return
     operands = [""] * (len(names) + len(constants))
     for place, operand in zip(places, accepted.names):
@@ -125,9 +125,9 @@ def remember(
             tuple(places[i] for i in accepted.also),
         ),
         dst,
-        wrote.asked,
-        wrote.onto,
-        tuple(i for i, n in enumerate(names) if n != "dst" and mine[n].memory is PSUM),
+        written.asked,
+        written.onto,
+        tuple(i for i, n in enumerate(names) if n != "dst" and tiles[n].memory is PSUM),
         tuple(constants),
         name,
     )
