@@ -148,8 +148,10 @@ def test_a_command_that_is_not_run_has_programs_files_and_flags_that_exist(page,
             else ROOT / words[1].removeprefix("../")
         )  # from a checkout beside this one
         assert file.is_file(), f"there is no {words[1]}"
-        mine = [k for k, word in enumerate(words) if word.endswith(".py")]
-        flags_exist(words[2 : mine[1] if mine[1:] else None], help_of(file.parent, file.name))
+        programs = [k for k, word in enumerate(words) if word.endswith(".py")]
+        flags_exist(
+            words[2 : programs[1] if programs[1:] else None], help_of(file.parent, file.name)
+        )
     elif program == "nox":
         session(words[1:])
     elif program == "ansible-playbook":

@@ -105,9 +105,9 @@ def test_two_of_the_same_name_have_ids_of_their_own(folder: ClassFolder) -> None
 
 
 def test_a_later_export_keeps_keys_and_names_who_left(tmp_path: Path) -> None:
-    told = merge(tmp_path, GRADESCOPE, domain="")["lines"]
+    lines = merge(tmp_path, GRADESCOPE, domain="")["lines"]
     assert "3 staff are in staff.csv, 3 without a public_key (no SSH), 1 without a section" in (
-        " ".join(told)
+        " ".join(lines)
     )
     file = tmp_path / "staff.csv"
     file.write_text(
@@ -123,8 +123,8 @@ def test_a_later_export_keeps_keys_and_names_who_left(tmp_path: Path) -> None:
         "Tia,Assist,,tia@example.edu,TA,CS 149-02",
         'Tia,Assist,,TIA@example.edu,TA,"CS 149-02, CS 149-03"',
     )
-    told = merge(tmp_path, both, domain="")["lines"]
-    assert "1 are not in the export and were kept" in " ".join(told)
+    lines = merge(tmp_path, both, domain="")["lines"]
+    assert "1 are not in the export and were kept" in " ".join(lines)
     found = rows()
     assert found["tia@example.edu"]["public_key"] == public_key(9)
     assert found["tia@example.edu"]["section"] == "cs-149-02 cs-149-03"
@@ -166,14 +166,14 @@ def test_what_an_assistant_is_given_reaches_their_machines_and_no_others(
     given = loaded.out / "staff/tia"
     assert public_key(61) not in (given / "known_hosts").read_text()
     # OpenSSH itself reads it
-    told = subprocess.run(
+    config = subprocess.run(
         ["ssh", "-G", "-F", str(given / "config"), "lab-alice"],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    assert f"hostkeyalias {machines[0].id}" in told and "user ubuntu" in told
-    assert "hostname 203.0.113.7" in told and "lab-bob" not in (given / "config").read_text()
+    assert f"hostkeyalias {machines[0].id}" in config and "user ubuntu" in config
+    assert "hostname 203.0.113.7" in config and "lab-bob" not in (given / "config").read_text()
     assert pages.write_staff(run, machines) == [], "nothing has changed"
     assert pages.write_staff(Run(staff(sections), None, check=True), machines)  # type: ignore[arg-type]
     assert given.exists()

@@ -138,7 +138,7 @@ def test_whatever_happens_no_student_has_two_machines(
     for _ in range(dice.randrange(4)):
         lost = dice.choice([{"drop": True}, {"code": "InternalError", "status": 500}])
         lab.fault("RunInstances", after=dice.random() < 0.7, skip=dice.randrange(4), **lost)
-    told = []
+    exit_codes = []
     for run in range(8):
         skew = dice.uniform(-20, 20) if run < 4 and dice.random() < 0.3 else dice.uniform(-0.9, 0.9)
         at = dice.randrange(20, 160) if run < 4 and dice.random() < 0.7 else -1
@@ -149,15 +149,17 @@ def test_whatever_happens_no_student_has_two_machines(
             except (Killed, ClassroomError) as error:
                 code = type(error).__name__
         lab.post("advance", seconds=dice.uniform(1, 30))
-        told.append(f"{skew:+.0f} min: {code}")
+        exit_codes.append(f"{skew:+.0f} min: {code}")
         if code == "0":
             break
     doubled = f"two at once for {longest_doubled(lab.cloud):.1f} min at most"
     count = len(machines(lab.cloud))
-    print(f"listings {late:.0f} s late; {', '.join(told)}; {count} machines, {doubled}")  # with -s
-    assert told[-1].endswith(": 0"), told
+    print(
+        f"listings {late:.0f} s late; {', '.join(exit_codes)}; {count} machines, {doubled}"
+    )  # with -s
+    assert exit_codes[-1].endswith(": 0"), exit_codes
     assert machines(lab.cloud) == dict.fromkeys(lab.folder.students, 1)
-    assert longest_doubled(lab.cloud) <= BOUND, told
+    assert longest_doubled(lab.cloud) <= BOUND, exit_codes
 
 
 def test_a_second_machine_is_named_by_status_and_ended_by_provision(lab: Lab) -> None:

@@ -91,12 +91,12 @@ class Lab:
     def until(self, what: Callable[[], bool], seconds: float = 60, jobs: str = "") -> None:
         """Wait for something; tell what became of `jobs` if it does not come."""
         end = time.monotonic() + seconds
-        told = "squeue -l; sinfo -R; sudo journalctl -u slurmctld -o cat | tail -n 40"
+        queries = "squeue -l; sinfo -R; sudo journalctl -u slurmctld -o cat | tail -n 40"
         if jobs:
-            told += f"; sudo sacct --duplicates --parsable2 --jobs={jobs}"
-            told += " --format=JobID,User,State,ExitCode,NodeList,Start,End"
+            queries += f"; sudo sacct --duplicates --parsable2 --jobs={jobs}"
+            queries += " --format=JobID,User,State,ExitCode,NodeList,Start,End"
         while not what():
-            assert time.monotonic() < end, self.head.ssh(told)
+            assert time.monotonic() < end, self.head.ssh(queries)
             time.sleep(0.5)
 
     def state(self, job: str) -> str:
@@ -254,15 +254,15 @@ def test_a_hostile_job_gets_its_own_core_and_nothing_else(lab: Lab) -> None:
     lab.run("ada", f"cat > hostile.py <<'EOF'\n{HOSTILE}\nEOF")
     job = lab.submit("ada", "python3 hostile.py > told 2>&1", "--gpus=1", "--nodelist=node-01")
     lab.ended(job)
-    told = lab.run("ada", "cat told").splitlines()
-    ways = dict(re.match(r"(\S+) (\[.*?\])", line).groups() for line in told if "['" in line)
-    outside = next(line for line in told if line.startswith("user-manager "))
-    assert outside.startswith(f"user-manager {ways['plainly']}") or "[]" in outside, told
+    lines = lab.run("ada", "cat told").splitlines()
+    ways = dict(re.match(r"(\S+) (\[.*?\])", line).groups() for line in lines if "['" in line)
+    outside = next(line for line in lines if line.startswith("user-manager "))
+    assert outside.startswith(f"user-manager {ways['plainly']}") or "[]" in outside, lines
     ways.pop("user-manager", None)
-    assert set(ways) == {"plainly", "env", "double-fork", "after-moving", "in-the-end"}, told
-    assert not [line for line in told if line.startswith(("could ", "moved ", "made "))], told
-    assert set(ways.values()) < {f"['{n}']" for n in range(DEVICES)}, told
-    assert len(set(ways.values())) == 1, told
+    assert set(ways) == {"plainly", "env", "double-fork", "after-moving", "in-the-end"}, lines
+    assert not [line for line in lines if line.startswith(("could ", "moved ", "made "))], lines
+    assert set(ways.values()) < {f"['{n}']" for n in range(DEVICES)}, lines
+    assert len(set(ways.values())) == 1, lines
     # The job's end is the end of what it left behind.
     lab.until(lambda: not lab.head.ssh("pgrep -u ada -x sleep", check=False), 30)
     lab.head.ssh(f"sudo scancel {victim}")
@@ -448,8 +448,8 @@ def test_host_cluster_puts_the_run_into_the_queue(lab: Lab, tmp_path: Path) -> N
 
     done = run("--student", "cleo")
     assert done.returncode == 0, done.stdout + done.stderr
-    told = [line for line in done.stdout.splitlines() if "srun:" not in line]
-    assert re.fullmatch(r"node-0[12] True", told[0]) and told[1] == "batch labkit-", told
+    lines = [line for line in done.stdout.splitlines() if "srun:" not in line]
+    assert re.fullmatch(r"node-0[12] True", lines[0]) and lines[1] == "batch labkit-", lines
     assert "$" in done.stderr, "what it has cost"
     done = run("--student", "mallory")
     assert done.returncode == 2 and "mallory has no account on the cluster" in done.stderr
@@ -507,8 +507,8 @@ def test_a_benchmark_of_this_repository_with_host_cluster(lab: Lab, tmp_path: Pa
         return [line for line in lab.head.ssh(words).splitlines() if line.startswith("labkit-")]
 
     lab.until(lambda: bool(told()) and "RUNNING" not in told()[0])  # accounting comes later
-    (mine,) = told()
-    assert mine.split("|")[1:] == ["batch", "students", "COMPLETED"], mine
+    (record,) = told()
+    assert record.split("|")[1:] == ["batch", "students", "COMPLETED"], record
 
 
 def test_who_leaves_the_roster_leaves_the_cluster_and_the_work_is_saved(lab: Lab) -> None:
@@ -542,8 +542,8 @@ def test_the_examples_of_the_roles_readmes_make_a_cluster_of_one_machine(
         host.ssh(f"id -u {student} || sudo useradd -m -s /bin/bash {student}")
     run_examples(nodes, tmp_path, host, SLURM, stand_ins(nodes))
     end = time.monotonic() + 60
-    while (told := host.ssh("sinfo -h -o '%D %T'", check=False)) != "1 idle":
-        assert time.monotonic() < end, told
+    while (state := host.ssh("sinfo -h -o '%D %T'", check=False)) != "1 idle":
+        assert time.monotonic() < end, state
         time.sleep(0.5)
     opened = host.ssh("sudo -iu alice srun --gpus=1 python3 /usr/local/bin/try-devices")
     assert len(opened.split()) == 1, opened

@@ -39,8 +39,12 @@ class Machine:
     def __init__(self, cloud: LabCloud, folder: Path, student: str) -> None:
         self.cloud, self.student = cloud, student
         found = cloud.machines()
-        (mine,) = [r for r in found if r["tags"][tags.OWNER] == student]
-        self.id, self.region, self.place = mine["id"], mine["region"], mine["tags"][tags.COPIES]
+        (machine,) = [r for r in found if r["tags"][tags.OWNER] == student]
+        self.id, self.region, self.place = (
+            machine["id"],
+            machine["region"],
+            machine["tags"][tags.COPIES],
+        )
         self.root = folder / self.id
         self.home = self.root / "home"
         self.home.mkdir(parents=True)
@@ -331,8 +335,8 @@ def test_where_a_zone_is_full_the_work_moves_to_another(
     bob.run()
     bob.stop(last=False)  # it crashed: no one knows what it did after its last copy
     full(lab.cloud, alice)
-    told = lab("start")
-    assert told["exit_code"] == 1 and "no free machine" in " ".join(told["lines"])
+    answer = lab("start")
+    assert answer["exit_code"] == 1 and "no free machine" in " ".join(answer["lines"])
     lab.post("clear")
     full(lab.cloud, alice)
     done = lab("start", elsewhere=True)

@@ -297,8 +297,8 @@ def test_a_tick_copies_and_a_shutdown_has_the_last_word_and_a_new_machine_gets_i
     write(host, "unsaved.py")
     host.ssh("sudo systemctl start --no-block trainium-work-tick.service")
     end, journal = time.monotonic() + 120, "sudo journalctl -u trainium-work-tick -o cat"
-    while "the work was not copied" not in (told := host.ssh(journal)):
-        assert time.monotonic() < end, told
+    while "the work was not copied" not in (log := host.ssh(journal)):
+        assert time.monotonic() < end, log
         time.sleep(1)
     host.ssh("sudo systemctl poweroff", check=False)
     assert host.ended(300), "at the latest when systemd gives up"

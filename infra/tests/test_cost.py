@@ -89,10 +89,10 @@ def test_a_table_of_ones_own_counts(folder: ClassFolder) -> None:
 def test_old_prices_and_prices_from_memory_are_said_with_the_way_to_refresh_them(
     folder: ClassFolder,
 ) -> None:
-    told = prices.about(class_file.load(folder.file, NOW), NOW)
-    assert "From memory" in told[0] and "on_demand_hour.trn1.2xlarge" in told[0]
-    assert "Up to 385 days old" in told[1] and "alarm_month" not in told[1]
-    assert "prices CLASS --refresh" in told[-1]
+    lines = prices.about(class_file.load(folder.file, NOW), NOW)
+    assert "From memory" in lines[0] and "on_demand_hour.trn1.2xlarge" in lines[0]
+    assert "Up to 385 days old" in lines[1] and "alarm_month" not in lines[1]
+    assert "prices CLASS --refresh" in lines[-1]
     table = {**instance_types.price_table(), "as_of": dt.date(2026, 11, 1)}
     del table["from_memory"], table["sources"]
     (folder.path / "prices.yml").write_text(yaml.safe_dump(table))

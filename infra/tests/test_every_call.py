@@ -54,14 +54,14 @@ class Line:
         with self._lock:
             number = self.calls
             self.calls += 1
-            mine = number == self.at
-            if self.dead or (mine and not self.after):
+            faulty = number == self.at
+            if self.dead or (faulty and not self.after):
                 self.dead = True
                 raise Killed
-            if mine:  # others that are on their way still arrive
+            if faulty:  # others that are on their way still arrive
                 self.dead = True
         answer = SEND(session, request)
-        if mine:
+        if faulty:
             raise Killed
         return answer
 

@@ -74,8 +74,8 @@ def test_blank_addresses_are_told_with_their_lines(tmp_path: Path) -> None:
     with pytest.raises(ClassroomError, match=r"1 students .* no mail address \(lines 3\)"):
         merge(tmp_path, text, domain="")
     assert not (tmp_path / "roster.csv").exists() and not (tmp_path / "staff.csv").exists()
-    told = merge(tmp_path, GRADESCOPE.replace("tia@example.edu", ""), domain="")["lines"]
-    assert "line 4: staff without a mail address, passed over" in told
+    lines = merge(tmp_path, GRADESCOPE.replace("tia@example.edu", ""), domain="")["lines"]
+    assert "line 4: staff without a mail address, passed over" in lines
     two = 'First Name,Last Name,SID,Email,Role\n"A\nB",L,1,a@x.edu,Student\nC,D,2,,Student\n'
     with pytest.raises(ClassroomError, match=r"\(lines 4\)"):  # of the file, as an editor counts
         merge(tmp_path, two, domain="")

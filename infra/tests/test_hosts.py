@@ -314,14 +314,14 @@ def test_the_examples_of_the_roles_readmes_configure_a_machine_without_a_class(
     drop_in = "/etc/systemd/system/trainium-work.service.d"
     text = "[Service]\\nEnvironment=AWS_EC2_METADATA_DISABLED=true\\n"
     host.ssh(f"sudo mkdir -p {drop_in}; printf '{text}' | sudo tee {drop_in}/test.conf")
-    mine = " ".join(setting.key.with_suffix(".pub").read_text().split()[:2])
+    public = " ".join(setting.key.with_suffix(".pub").read_text().split()[:2])
     known = {k: v for k, v in setting.variables.items() if k.startswith("influxdb_")}
     known |= {
         "influxdb_bind": f"{host.ip}:8086",
         "lab_workspace_repository": "https://github.com/example/labs.git",
         "lab_workspace_commit": setting.variables["commit"],
-        "student_account_keys": {"alice": mine, "bob": mine},
-        "student_account_staff_key": mine,
+        "student_account_keys": {"alice": public, "bob": public},
+        "student_account_staff_key": public,
     }
     run_examples(setting, tmp_path, host, ALONE, known)
     timers = "trainium-idle-guard.timer trainium-night.timer trainium-work-tick.timer"

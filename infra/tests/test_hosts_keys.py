@@ -35,7 +35,7 @@ def test_rotated_keys_replace_the_old_ones_on_the_machines(
     place.mkdir()
     (tmp_path / "password").write_text("a long enough password\n")
     monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", str(tmp_path / "password"))
-    mine, folder.keys["alice"] = new_key(place, "alice")
+    old, folder.keys["alice"] = new_key(place, "alice")
     folder.keys["bob"] = ""  # one is generated
     folder.sections = {"alice": "lab-01", "bob": "lab-02"}
     tia, assistant = new_key(place, "tia")
@@ -45,8 +45,8 @@ def test_rotated_keys_replace_the_old_ones_on_the_machines(
     assert code == 0, output
     alice, bob = setting.hosts["alice"], setting.hosts["bob"]
     generated = hosts.decrypted(folder.path / "out/lab/keys/bob.vault", place)
-    assert logs_in(alice, "ubuntu", mine) and logs_in(bob, "ubuntu", generated)
-    assert not logs_in(bob, "ubuntu", mine)
+    assert logs_in(alice, "ubuntu", old) and logs_in(bob, "ubuntu", generated)
+    assert not logs_in(bob, "ubuntu", old)
     assert logs_in(alice, "ubuntu", tia) and not logs_in(bob, "ubuntu", tia), "not her section"
 
     fresh, folder.keys["alice"] = new_key(place, "alice-2")
@@ -60,11 +60,11 @@ def test_rotated_keys_replace_the_old_ones_on_the_machines(
     mark = len(cloud.log())
     code, output = play("rotate_keys", folder, cloud, setting.key, "--check")
     assert code == 0 and cloud.writes(mark) == [] and pub.read_text() == before, output
-    assert logs_in(alice, "ubuntu", mine) and not logs_in(alice, "ubuntu", fresh)
+    assert logs_in(alice, "ubuntu", old) and not logs_in(alice, "ubuntu", fresh)
 
     code, output = play("rotate_keys", folder, cloud, setting.key, "--limit", "alice")
     assert code == 0 and set(changed(output)) == {"alice"}, output
-    assert logs_in(alice, "ubuntu", fresh) and not logs_in(alice, "ubuntu", mine)
+    assert logs_in(alice, "ubuntu", fresh) and not logs_in(alice, "ubuntu", old)
     assert not logs_in(alice, "ubuntu", setting.key) and logs_in(alice, "ubuntu", staff)
     assert pub.read_text() == before and logs_in(bob, "ubuntu", generated)
     assert not logs_in(alice, "ubuntu", tia), "she has another section now"
@@ -107,8 +107,8 @@ def test_a_lone_student_is_staff_and_class_in_one(
 ) -> None:
     setting.close()
     to_the_real_time(cloud, folder)
-    mine = " ".join(setting.key.with_suffix(".pub").read_text().split()[:2])
-    folder.keys["me-alone"] = mine  # the same key in the roster as staff_key
+    public = " ".join(setting.key.with_suffix(".pub").read_text().split()[:2])
+    folder.keys["me-alone"] = public  # the same key in the roster as staff_key
     private = "git@github.com:example/private-labs.git"  # only this computer has a key for it
     config = tmp_path / "gitconfig"
     config.write_text(f'[url "file://{setting.root}/srv/labs.git"]\n\tinsteadOf = {private}\n')

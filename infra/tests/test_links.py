@@ -265,5 +265,5 @@ def test_the_host_key_is_the_one_that_the_machine_printed(made: Class) -> None:
     # someone else has answered before
     path = made.folder.path / "out/lab/known_hosts"
     path.write_text(known.replace(facts["host_key"], "ssh-ed25519 AAAAC3other"))
-    told = made.classroom("pages", made.folder.file)["warnings"]
-    assert any("alice" in w and "another host key" in w for w in told)
+    warnings = made.classroom("pages", made.folder.file)["warnings"]
+    assert any("alice" in w and "another host key" in w for w in warnings)

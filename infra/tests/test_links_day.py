@@ -182,7 +182,7 @@ def test_a_class_presses_start_within_a_minute(lab: Lab, students: int) -> None:
     begin, dice = lab.post("now")["at"], random.Random(1)
     queue = [(begin + dice.random() * 60, s) for s in made.links]
     heapq.heapify(queue)
-    told: dict[str, int] = {}
+    answers: dict[str, int] = {}
     refused, took, lock = set(), [], threading.Lock()
 
     def press(student: str) -> None:
@@ -199,7 +199,7 @@ def test_a_class_presses_start_within_a_minute(lab: Lab, students: int) -> None:
                 heapq.heappush(queue, (lab.post("now")["at"] + 3, student))
             elif answer["retry"]:
                 assert answer["status"] in (200, 202) and "at " in answer["text"], answer
-                told[student] = told.get(student, 0) + 1
+                answers[student] = answers.get(student, 0) + 1
                 heapq.heappush(queue, (lab.post("now")["at"] + answer["retry"], student))
             elif answer["status"] == 403:
                 assert "are used" in answer["text"]
@@ -226,8 +226,8 @@ def test_a_class_presses_start_within_a_minute(lab: Lab, students: int) -> None:
     p99 = took[int(len(took) * 0.99)]
     starts = [c for c in lab.log() if c["op"] == "StartInstances" and c["status"] == 200]
     print(
-        f"{len(took)} answers, p99 {p99:.2f} s, slowest {took[-1]:.2f} s; {len(told)} were told"
-        f" when, {max(told.values(), default=0)} times at most; all started after"
+        f"{len(took)} answers, p99 {p99:.2f} s, slowest {took[-1]:.2f} s; {len(answers)} were told"
+        f" when, {max(answers.values(), default=0)} times at most; all started after"
         f" {(last - begin) / 60:.1f} virtual minutes in {len(starts)} calls"
     )
 

@@ -42,8 +42,8 @@ def test_doctor_and_provision_say_that_an_account_is_in_the_sandbox(
     cloud.post("set", sandbox=True)
     found = row(classroom("doctor", mailing.file), "mails to students")
     assert found[0] == "NO" and "sandbox" in found[2] and "production access" in found[2]
-    (told,) = [w for w in classroom("provision", mailing.file)["warnings"] if "Mails" in w]
-    assert "sandbox" in told
+    (warning,) = [w for w in classroom("provision", mailing.file)["warnings"] if "Mails" in w]
+    assert "sandbox" in warning
     cloud.post("set", denied=["ses:GetAccount"])
     again = classroom("provision", mailing.file)
     assert again["exit_code"] == 0 and not [w for w in again["warnings"] if "Mails" in w]
@@ -74,8 +74,10 @@ def test_refused_mails_are_counted_in_status_until_one_arrives(
         cloud.post("set", sandbox=True)
         assert made.server.invoke({"do": "warn", "what": "night"}) == {"mails": 1, "sent": 0}
         cloud.settle()
-        (told,) = [p for p in classroom("status", mailing.file)["problems"] if "Mails" in p]
-        assert "1 machines" in told and "MessageRejected" in told and "alice" in told, told
+        (problem,) = [p for p in classroom("status", mailing.file)["problems"] if "Mails" in p]
+        assert "1 machines" in problem and "MessageRejected" in problem and "alice" in problem, (
+            problem
+        )
         mark = len(cloud.log())
         made.server.invoke({"do": "warn", "what": "night"})
         assert "CreateTags" not in cloud.writes(mark), "the same is not written again"

@@ -27,10 +27,10 @@ def test_an_interrupted_spot_machine_is_told_and_comes_back_with_capacity(lab: L
         "alice": "running",
         "bob": "taken by AWS",
     }
-    told = [line for line in status["lines"] if line.startswith("bob: ")]
-    assert len(told) == 1 and "no free capacity" in told[0] and "by itself" in told[0]
+    lines = [line for line in status["lines"] if line.startswith("bob: ")]
+    assert len(lines) == 1 and "no free capacity" in lines[0] and "by itself" in lines[0]
     start = lab("start")
-    assert start["exit_code"] == 1 and start["lines"] == told
+    assert start["exit_code"] == 1 and start["lines"] == lines
     lab.post("restore", region="us-east-2", instance=machine["bob"])
     assert sorted(lab.running()) == sorted(machine.values())
     assert not [x for x in lab("status")["lines"] if "taken" in x]
@@ -193,11 +193,11 @@ def test_no_extension_to_be_had_is_said(lab: Lab) -> None:
 
 def test_a_forecast_says_that_stops_save_nothing_in_a_block(lab: Lab) -> None:
     lab.write(**BLOCK, capacity_block={"hours": 24, "max_upfront_usd": 500})
-    told = lab("forecast")["warnings"]
-    assert any("paid for whether machines run or not" in w for w in told)
+    warnings = lab("forecast")["warnings"]
+    assert any("paid for whether machines run or not" in w for w in warnings)
     lab.write(market="on-demand", instance_type="trn1.2xlarge", regions=["us-east-2"])
-    told = lab("forecast")["warnings"]
-    assert not any("whether machines run or not" in w for w in told)
+    warnings = lab("forecast")["warnings"]
+    assert not any("whether machines run or not" in w for w in warnings)
 
 
 def test_only_machines_are_pending(lab: Lab) -> None:

@@ -245,8 +245,8 @@ def test_a_boundary_that_the_guards_do_not_fit_in_starts_no_machine(lab: Lab) ->
 def test_without_budgets_schedules_and_alarms_guard_the_class(lab: Lab) -> None:
     rules(lab.cloud, BILLING)
     lab.write(budget="none", my="lambda")
-    (told,) = lab("provision")["warnings"]
-    assert "nightly stop" in told and "no budget" in told
+    (warning,) = lab("provision")["warnings"]
+    assert "nightly stop" in warning and "no budget" in warning
     looked = lab("doctor")
     assert looked["exit_code"] == 0 and "no budget" in json.dumps(looked)
     assert lab("status")["warnings"] == []

@@ -196,10 +196,10 @@ def test_custodian_stops_what_is_unarmed_and_removes_what_is_left(lab: Lab) -> N
 def test_custodian_names_a_machine_of_no_class_and_leaves_it(lab: Lab) -> None:
     lab("provision")
     ec2 = boto3.client("ec2", REGION)
-    mine = [r["id"] for r in lab.machines()]
-    ec2.delete_tags(Resources=mine[:1], Tags=[{"Key": tags.CLASS}])
+    machines = [r["id"] for r in lab.machines()]
+    ec2.delete_tags(Resources=machines[:1], Tags=[{"Key": tags.CLASS}])
     write(lab.folder, "custodian")
     done = act(lab.folder, "-p", "lab-of-no-class", **lab.cloud.environ)
     assert done.returncode == 0, done.stderr
     named = json.loads((lab.folder.path / "seen/lab-of-no-class/resources.json").read_text())
-    assert [m["InstanceId"] for m in named] == mine[:1] and len(lab.running()) == 2
+    assert [m["InstanceId"] for m in named] == machines[:1] and len(lab.running()) == 2

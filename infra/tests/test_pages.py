@@ -33,15 +33,15 @@ def test_students_of_a_shared_machine_are_told_no_sudo_and_have_ports_of_their_o
     folder: ClassFolder,
 ) -> None:
     folder.write(["alice", "bob"], mode="shared")
-    told = write(folder, SHARED)
-    for page in told.values():
+    pages = write(folder, SHARED)
+    for page in pages.values():
         assert "poweroff" not in page and "only the staff can stop it" in page
         assert "not a wall" in page and "read what is in the device's memory" in page
         assert "the device `/dev/neuron0`" in page
         assert "You and the staff get mail" not in page
-    assert "LocalForward 3001 localhost:3001" in told["alice"] and "--port 3001" in told["alice"]
-    assert "LocalForward 3002 localhost:3002" in told["bob"] and "--port 3002" in told["bob"]
-    assert "3001" not in told["bob"] and "User bob" in told["bob"]
+    assert "LocalForward 3001 localhost:3001" in pages["alice"] and "--port 3001" in pages["alice"]
+    assert "LocalForward 3002 localhost:3002" in pages["bob"] and "--port 3002" in pages["bob"]
+    assert "3001" not in pages["bob"] and "User bob" in pages["bob"]
 
 
 def test_a_student_alone_stops_the_machine_with_sudo(folder: ClassFolder) -> None:

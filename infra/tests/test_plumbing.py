@@ -260,8 +260,8 @@ def test_init_asks_again_until_an_answer_is_right(
         return ""
 
     interview.init(tmp_path, "", NOW, ask)
-    told = capsys.readouterr().err
-    assert "does not fit into AWS names" in told and "not a full commit id" in told
+    output = capsys.readouterr().err
+    assert "does not fit into AWS names" in output and "not a full commit id" in output
     data = yaml.safe_load((tmp_path / "class.yml").read_text())
     assert data["my"] == "lambda" and data["budget"] == {"per_student_usd": 50, "class_usd": 500}
 

@@ -53,19 +53,19 @@ def refused(call: Callable[..., Any], **arguments: Any) -> None:
 
 
 def test_no_role_is_made_or_written_outside_of_the_boundary(staff: LabCloud) -> None:
-    iam, mine = boto3.client("iam"), {"RoleName": "trainium-labs.lab.mine"}
+    iam, named = boto3.client("iam"), {"RoleName": "trainium-labs.lab.mine"}
     document = {"AssumeRolePolicyDocument": trust("ec2.amazonaws.com")}
-    refused(iam.create_role, **mine, **document)
-    refused(iam.create_role, **mine, **document, PermissionsBoundary=ADMIN_POLICY)
+    refused(iam.create_role, **named, **document)
+    refused(iam.create_role, **named, **document, PermissionsBoundary=ADMIN_POLICY)
     refused(iam.create_role, RoleName="mine", **document, PermissionsBoundary=BOUNDARY)
-    iam.create_role(**mine, **document, PermissionsBoundary=BOUNDARY)
+    iam.create_role(**named, **document, PermissionsBoundary=BOUNDARY)
     write = {"PolicyName": "p", "PolicyDocument": ADMIN}
-    iam.put_role_policy(**mine, **write)  # it may say what it likes
+    iam.put_role_policy(**named, **write)  # it may say what it likes
     for role in ("admin", "trainium-labs.old.guard"):  # but not where there is no boundary
         refused(iam.put_role_policy, RoleName=role, **write)
-    refused(iam.attach_role_policy, **mine, PolicyArn=ADMIN_POLICY)
-    refused(iam.delete_role_permissions_boundary, **mine)
-    refused(iam.put_role_permissions_boundary, **mine, PermissionsBoundary=ADMIN_POLICY)
+    refused(iam.attach_role_policy, **named, PolicyArn=ADMIN_POLICY)
+    refused(iam.delete_role_permissions_boundary, **named)
+    refused(iam.put_role_permissions_boundary, **named, PermissionsBoundary=ADMIN_POLICY)
     refused(iam.create_policy_version, PolicyArn=BOUNDARY, PolicyDocument=ADMIN, SetAsDefault=True)
     refused(iam.delete_policy, PolicyArn=BOUNDARY)
     refused(iam.create_policy, PolicyName="p", PolicyDocument=ADMIN)

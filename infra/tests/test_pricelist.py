@@ -160,15 +160,15 @@ def test_the_forecast_tells_copies_and_links_where_the_class_has_them(
     folder: ClassFolder, classroom: Callable[..., Any]
 ) -> None:
     folder.write(4, hours_per_student=10)
-    told = classroom("forecast", folder.file)
-    assert "S3" not in str(told["tables"]) and "s3_gib_month" not in str(told["lines"])
+    answer = classroom("forecast", folder.file)
+    assert "S3" not in str(answer["tables"]) and "s3_gib_month" not in str(answer["lines"])
     folder.write(work_copies="s3", my="lambda")
     f = forecast.forecast(class_file.load(folder.file, NOW), NOW)
-    told = classroom("forecast", folder.file)
-    rows = {row[0]: row[1:] for row in told["tables"][0]["rows"]}
+    answer = classroom("forecast", folder.file)
+    rows = {row[0]: row[1:] for row in answer["tables"][0]["rows"]}
     assert rows["copies of the work (S3)"][0] == f"${f.copies_usd:.2f}"
     assert rows["the function behind the links (Lambda)"][1].startswith("from memory, 2026-11-22")
-    assert "s3_gib_month" in str(told["lines"]) and "lambda_request" in str(told["lines"])
+    assert "s3_gib_month" in str(answer["lines"]) and "lambda_request" in str(answer["lines"])
 
 
 class Api:
@@ -264,8 +264,8 @@ def test_the_price_behind_caps_is_compared_with_todays(
     lab: Lab, live: float | None, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forecast, "live_price", lambda run: live)
-    told = [line for line in lab("provision")["lines"] if "Caps go by" in line]
-    assert [words in line for line in told] == ([True] if words else []), told
+    lines = [line for line in lab("provision")["lines"] if "Caps go by" in line]
+    assert [words in line for line in lines] == ([True] if words else []), lines
     notes = [r[2] for r in lab("doctor")["tables"][0]["rows"] if r[0] == "note"]
     assert any("Caps go by" in n for n in notes) == bool(words)
 
@@ -273,5 +273,5 @@ def test_the_price_behind_caps_is_compared_with_todays(
 def test_the_price_that_aws_answers_is_read(lab: Lab) -> None:
     assert "AWS asks" not in str(lab("provision")["lines"])
     lab.post("set", hourly={lab.folder.data["instance_type"]: 2.6875})
-    told = lab("provision")["lines"]
-    assert any("AWS asks $2.6875 in us-east-2" in line for line in told), told
+    lines = lab("provision")["lines"]
+    assert any("AWS asks $2.6875 in us-east-2" in line for line in lines), lines

@@ -110,8 +110,8 @@ def test_a_console_that_may_not_be_read_is_told(lab: Lab) -> None:
     lab("provision")
     lab.post("advance", seconds=180)
     lab.post("set", denied=["ec2:GetConsoleOutput"])
-    (told,) = lab("pages")["warnings"]
-    assert "ec2:GetConsoleOutput" in told and "alice, bob" in told, told
+    (warning,) = lab("pages")["warnings"]
+    assert "ec2:GetConsoleOutput" in warning and "alice, bob" in warning, warning
     assert not (lab.folder.path / "out/lab/known_hosts").exists()
 
 

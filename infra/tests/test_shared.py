@@ -118,11 +118,11 @@ def test_a_shared_host_gives_each_student_a_home_a_key_and_a_core(
     hold = "exec 3<>/dev/neuron1; setsid sleep 600 > /dev/null 2>&1 < /dev/null &"
     host.ssh(hold, user="dora", key=keys["dora"])
     host.ssh(f"cat > hostile.py <<'EOF'\n{HOSTILE}\nEOF", user="alice", key=keys["alice"])
-    told = host.ssh("python3 hostile.py 2>&1", user="alice", key=keys["alice"]).splitlines()
-    assert not [line for line in told if line.startswith("could")], told
-    ways = dict(line.split() for line in told)
-    assert set(ways.values()) <= {"0", "none"} and len(ways) == 10, told
-    assert ways["plainly"] == ways["double-fork"] == ways["in-the-end"] == "0", told
+    lines = host.ssh("python3 hostile.py 2>&1", user="alice", key=keys["alice"]).splitlines()
+    assert not [line for line in lines if line.startswith("could")], lines
+    ways = dict(line.split() for line in lines)
+    assert set(ways.values()) <= {"0", "none"} and len(ways) == 10, lines
+    assert ways["plainly"] == ways["double-fork"] == ways["in-the-end"] == "0", lines
     tokens = [host.ssh("cat .influxdbv2/configs", user=s, key=keys[s]) for s in ("alice", "bob")]
     assert tokens[0] != tokens[1]
     other = "cat ~bob/.influxdbv2/configs"

@@ -60,13 +60,13 @@ class Disks:
         shelf, bad = archives.Shelf(out / "work"), []
         for iid in self.ended():
             for home in (self.path / iid / "home").iterdir():
-                mine = [
+                copies = [
                     a
                     for a in shelf.all()
                     if a.instance == iid and home.name in ("ubuntu", a.student)
                 ]
                 want = (home / "labs/kernel.py").read_bytes()
-                if not any(want == _kernel(shelf.folder / a.file) for a in mine):
+                if not any(want == _kernel(shelf.folder / a.file) for a in copies):
                     bad.append(f"{iid} {home.name}")
         return [b for b in bad if b.split()[1] not in given_up]
 

@@ -290,10 +290,10 @@ def difference(kernel: launching.Kernel, args: Any, kwargs: Any, target: str) ->
         if one.get(what) != other.get(what):
             text = " ".join(str(side.get("text", "")) for side in (one, other))[:500]
             return f"{what}: {one.get(what)} by the tester, {other.get(what)} by the grader {text}"
-    for mine, theirs in zip(one.get("outputs", ()), other.get("outputs", ()), strict=True):
-        if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
-            return f"outputs: {mine.shape} {mine.dtype}, {theirs.shape} {theirs.dtype}"
-        if not _alike(mine, theirs):
+    for a, b in zip(one.get("outputs", ()), other.get("outputs", ()), strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return f"outputs: {a.shape} {a.dtype}, {b.shape} {b.dtype}"
+        if not _alike(a, b):
             return "outputs: other values"
     return ""
 

@@ -413,13 +413,13 @@ def test_the_live_server(folder):
         code, answer = server.submit("reference", SOLVED.encode())
         assert code == 202
         assert server.wait("reference", answer["id"])["points"] == 10
-        _, mine = server.submit("ann", (SOLVED + "# mine\n").encode())
-        server.wait("ann", mine["id"])
+        _, submission = server.submit("ann", (SOLVED + "# mine\n").encode())
+        server.wait("ann", submission["id"])
         time.sleep(1.2)
         page = server.get("/")[1].decode()
         assert "kernel-" in page and "ann" not in page and "2 verified" in page
         # what is not theirs, not signed, too old, too large, or sent twice
-        assert server.status("bob", mine["id"])[0] == 404
+        assert server.status("bob", submission["id"])[0] == 404
         assert server.submit("ann", b"x", token="wrong")[0] == 401
         assert server.submit("eve", b"x", token="")[0] == 401
         assert server.submit("ann", b"x", at=str(int(time.time()) - 900))[0] == 401

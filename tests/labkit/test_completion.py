@@ -52,9 +52,9 @@ TAKES = {
 
 def flags_of(parser: argparse.ArgumentParser) -> set[str]:
     """Return the options of a command, and of those that it has."""
-    mine = {option for action in parser._actions for option in action.option_strings}
+    flags = {option for action in parser._actions for option in action.option_strings}
     below = [a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-    return mine.union(*(flags_of(one) for choices in below for one in choices.values()))
+    return flags.union(*(flags_of(one) for choices in below for one in choices.values()))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -134,11 +134,11 @@ def test_a_kernel_that_is_written_for_some_arguments_is_judged_for_these(tmp_pat
     (tmp_path / "reference.py").write_text(
         f"def same(a):\n    open({str(asked)!r}, 'a').write(f'{{a.shape[1]}} ')\n    return a\n"
     )
-    told = {o.case.name: o for o in evaluate(made, [(c, "trn1") for c in cases])}
-    assert [n for n, o in told.items() if o.unwritten] == ["first", "wide", "again"]
-    outcomes = [*told.values()]
+    by_name = {o.case.name: o for o in evaluate(made, [(c, "trn1") for c in cases])}
+    assert [n for n, o in by_name.items() if o.unwritten] == ["first", "wide", "again"]
+    outcomes = [*by_name.values()]
     assert (exit_code(outcomes), exit_code(outcomes, finished=False)) == (1, 0)
-    assert told["right"].status == PASSED
+    assert by_name["right"].status == PASSED
     assert asked.read_text().split() == ["16"]
 
 

@@ -214,8 +214,8 @@ def test_an_honest_kernel_has_the_same_values_and_time_in_both(tmp_path: Path, w
     inputs = make_inputs(case, 3)
     run = nkisim.profile(module.matrix_transpose, *inputs, target="trn2")
     assert reply["latency"]["p50"] == float(run.latency_us)
-    for mine, theirs in zip(run.outputs, reply["outputs"], strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    for expected, output in zip(run.outputs, reply["outputs"], strict=True):
+        np.testing.assert_array_equal(output, expected)
     again = reply["shuffled"]  # in another order, where that can matter
     assert again is None or not isinstance(again, str), again
 

@@ -98,15 +98,15 @@ def test_a_kernel_may_name_all_dtypes_and_memories(tmp_path, file, dtypes, turne
         NAMED[file] + KERNEL.replace("DTYPES", repr(dtypes)) + into
     )
     lab = load_plan(ROOT / "labs" / "vecadd")
-    mine = Bench(
+    submission = Bench(
         {"submission": str(tmp_path), "sandbox": "none", "kernels": file, "seed": 3},
         lab if file == "kernels" else lab.speaking("nki"),
         Facade(),
     )
     try:
-        reply = mine.run(lab.lab.case("transpose_128x128"), "trn2")
+        reply = submission.run(lab.lab.case("transpose_128x128"), "trn2")
     finally:
-        mine.stop()
+        submission.stop()
     assert "error" not in reply, reply
 
 
@@ -121,11 +121,11 @@ def said(folder: Path, file: str, text: str) -> list[dict[str, Any]]:
     plan = plan if file == "kernels" else plan.speaking("nki")
     case = plan.lab.case("transpose_128x128")
     job = {"submission": str(folder), "sandbox": "none", "kernels": file, "seed": 3}
-    mine = Bench(job, plan, Facade())
+    submission = Bench(job, plan, Facade())
     try:
-        reply = mine.run(case, "trn2")
+        reply = submission.run(case, "trn2")
     finally:
-        mine.stop()
+        submission.stop()
     (outcome,) = evaluate(dataclasses.replace(plan.lab, folder=folder), [(case, "trn2")])
     errors = reply.get("error") or {}, outcome.error or {}
     return [{"id": "", "name": "", **error} for error in errors]

@@ -69,25 +69,25 @@ def bench(tmp_path):
 def test_what_one_launch_has_computed_is_no_output_of_the_next(bench):
     """The same case on another chip has the same inputs."""
     kept = redteam.body("if KEPT:\n    return KEPT[0]" + TILES + "KEPT.append(out)\nreturn out")
-    mine = bench(
+    submission = bench(
         kept.replace("import neuronxcc.nki as nki\n", "import neuronxcc.nki as nki\nKEPT = []\n", 1)
     )
-    case = mine.graded.lab.case("transpose_128x128")
-    assert "error" not in mine.run(case, "trn2")
-    assert "of another run" in mine.run(case, "trn3")["error"]["text"]
+    case = submission.graded.lab.case("transpose_128x128")
+    assert "error" not in submission.run(case, "trn2")
+    assert "of another run" in submission.run(case, "trn3")["error"]["text"]
 
 
 def test_an_index_may_be_kept(bench):
-    mine = bench(
+    submission = bench(
         redteam.body(
             "KEPT.append(nl.arange(4))"
             + TILES.replace("b = nl", "i = KEPT[0][None, :]\n        b = nl")
             + "return out"
         ).replace("import neuronxcc.nki as nki\n", "import neuronxcc.nki as nki\nKEPT = []\n", 1)
     )
-    case = mine.graded.lab.case("transpose_128x128")
+    case = submission.graded.lab.case("transpose_128x128")
     for target in ("trn2", "trn3"):
-        reply = mine.run(case, target)
+        reply = submission.run(case, target)
         assert np.array_equal(reply["outputs"], make_inputs(case, 3)[0].T), reply
 
 
@@ -109,23 +109,23 @@ for k in range(3):
 
 def test_errors_that_a_kernel_catches_do_not_tell_it_the_inputs(bench):
     """An index that comes from data is said by an error, but only once the kernel is over."""
-    mine = bench(redteam.body(READ + "return out"))
-    reply = mine.run(mine.graded.lab.case("transpose_128x128"), "trn2")
+    submission = bench(redteam.body(READ + "return out"))
+    reply = submission.run(submission.graded.lab.case("transpose_128x128"), "trn2")
     assert "out of bounds" in reply["error"]["text"]
-    mine = bench(redteam.body(READ + "raise ValueError(f'found {found}')"))
-    case = mine.graded.lab.case("transpose_128x128")
-    assert mine.run(case, "trn2")["error"]["text"].startswith("ValueError: found [[0 0 0")
+    submission = bench(redteam.body(READ + "raise ValueError(f'found {found}')"))
+    case = submission.graded.lab.case("transpose_128x128")
+    assert submission.run(case, "trn2")["error"]["text"].startswith("ValueError: found [[0 0 0")
 
 
 def test_questions_that_python_asks_may_be_answered_by_an_error(bench):
-    mine = bench(
+    submission = bench(
         redteam.body(
             "assert not hasattr(matrix, 'T_T')\ntry:\n    len(1)\n"
             "except TypeError:\n    pass" + TILES + "return out"
         )
     )
-    case = mine.graded.lab.case("transpose_128x128")
-    assert "error" not in mine.run(case, "trn2")
+    case = submission.graded.lab.case("transpose_128x128")
+    assert "error" not in submission.run(case, "trn2")
 
 
 COUNTS = """
@@ -169,27 +169,27 @@ def test_how_often_loops_of_the_chip_run_is_told_a_few_times_only(tmp_path, monk
             .replace("NUMBER", str(number))
             .replace("LOOP", more)
         )
-        mine = Bench(
+        submission = Bench(
             {"submission": str(tmp_path), "sandbox": "none", "kernels": "kernels_nki", "seed": 3},
             graded,
             Facade(),
         )
         try:
-            reply = mine.run(graded.lab.case("transpose_128x128"), "trn2")
+            reply = submission.run(graded.lab.case("transpose_128x128"), "trn2")
         finally:
-            mine.stop()
+            submission.stop()
         assert says in reply["error"]["text"] if says else "error" not in reply, reply
 
 
 def test_a_tile_is_no_number_of_python(bench):
     """nt.scalar makes one of it; with all numbers NumPy could do the kernel's work."""
-    mine = bench(
+    submission = bench(
         redteam.body(
             "import neuronxcc.nki.typing as nt\n"
             "value = nt.scalar(nl.load(matrix[0:1, 0:1]))" + TILES + "return out"
         )
     )
-    reply = mine.run(mine.graded.lab.case("transpose_128x128"), "trn2")
+    reply = submission.run(submission.graded.lab.case("transpose_128x128"), "trn2")
     assert "scalar" in reply["error"]["text"], reply
 
 
@@ -211,17 +211,19 @@ return out
 
 
 def test_what_a_kernel_is_told_does_not_depend_on_values(bench, monkeypatch):
-    told, send = [], Session.send
+    messages, send = [], Session.send
     monkeypatch.setattr(
-        Session, "send", lambda self, value: (told.append(json.dumps(value)), send(self, value))[1]
+        Session,
+        "send",
+        lambda self, value: (messages.append(json.dumps(value)), send(self, value))[1],
     )
     heard = []
     for seed in (3, 4):
-        mine = bench(redteam.body(ASKING), seed)
-        reply = mine.run(mine.graded.lab.case("transpose_128x128"), "trn2")
+        submission = bench(redteam.body(ASKING), seed)
+        reply = submission.run(submission.graded.lab.case("transpose_128x128"), "trn2")
         assert "error" not in reply, reply
-        heard.append(list(told))
-        told.clear()
+        heard.append(list(messages))
+        messages.clear()
     assert heard[0] == heard[1] and len(heard[0]) > 50
 
 
@@ -568,27 +570,27 @@ def test_data_types_of_import_nki_are_named_and_compared(tmp_path):
 """
         + ALL
     )
-    mine = Bench(
+    submission = Bench(
         {"submission": str(tmp_path), "sandbox": "none", "kernels": "kernels_nki", "seed": 3},
         graded,
         Facade(),
     )
     try:
-        reply = mine.run(graded.lab.case("transpose_128x128"), "trn2")
+        reply = submission.run(graded.lab.case("transpose_128x128"), "trn2")
     finally:
-        mine.stop()
+        submission.stop()
     assert "error" not in reply, reply
 
 
 def test_an_error_in_one_case_ends_no_other(bench):
-    mine = bench(redteam.body("if rows > 128:\n    nl.load(matrix)\n" + TILES + "return out"))
+    submission = bench(redteam.body("if rows > 128:\n    nl.load(matrix)\n" + TILES + "return out"))
     for rows, ends in ((128, ""), (256, "NKI-P01"), (128, "")):
         case = next(
             c
-            for c in mine.graded.lab.cases
+            for c in submission.graded.lab.cases
             if c.kernel == "matrix_transpose" and c.inputs[0].shape[0] == rows
         )
-        reply = mine.run(case, "trn2")
+        reply = submission.run(case, "trn2")
         assert reply["error"]["id"] == ends if ends else "error" not in reply, reply
 
 

@@ -59,8 +59,8 @@ def test_there_are_as_many_as_promised():
     """The pages say more than 230 submissions, and more than 170 for time."""
     assert len(ATTACKS) > 170
     assert len({a.tries for a in ATTACKS.values()}) >= 80
-    every = {**redteam.KERNELS, **redteam.archives()}
-    assert len(every) + len(ATTACKS) > 230 and not set(every) & set(ATTACKS)
+    attacks = {**redteam.KERNELS, **redteam.archives()}
+    assert len(attacks) + len(ATTACKS) > 230 and not set(attacks) & set(ATTACKS)
     grading, tried = (
         (ROOT / "docs" / name).read_text("utf-8") for name in ("grading.md", "red-team.md")
     )

@@ -210,8 +210,8 @@ def test_findings_of_a_failure_come_worst_first():
 
 
 def test_what_to_try_is_said_once():
-    told = {**WARNING, "text": "iterations share a tile. Try: a tile for each"}
-    assert shown(show_check, [outcome(findings=[told])]).count("a tile for each") == 1
+    finding = {**WARNING, "text": "iterations share a tile. Try: a tile for each"}
+    assert shown(show_check, [outcome(findings=[finding])]).count("a tile for each") == 1
 
 
 def test_points_of_several_courses_are_not_added_up():

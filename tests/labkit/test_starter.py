@@ -238,12 +238,12 @@ def test_no_link_of_a_starter_leads_nowhere(lab, dialect, tmp_path):
     assert made.leaks == []
     pages = sorted(made.folder.rglob("*.md"))
     assert len(pages) > 1
-    every = [(page, *link) for page in pages for link in links(page)]
-    assert [str(target) for _, target, _ in every if not target.is_file()] == []
-    for page, target, anchor in every:
+    targets = [(page, *link) for page in pages for link in links(page)]
+    assert [str(target) for _, target, _ in targets if not target.is_file()] == []
+    for page, target, anchor in targets:
         headings = re.findall(r"^#+ (.*)$", target.read_text("utf-8"), re.M) if anchor else ()
         assert not anchor or anchor in map(slug, headings), (page, anchor)
-    assert any(target.suffix == ".ipynb" for _, target, _ in every)
+    assert any(target.suffix == ".ipynb" for _, target, _ in targets)
 
 
 def test_the_section_of_another_lab_that_a_handout_needs_comes_along(tmp_path):
@@ -500,8 +500,8 @@ def test_leaks_are_found_in_archives_and_in_history(tmp_path, secrets):
 def test_an_update_replaces_what_is_the_staffs_and_nothing_else(tmp_path):
     here, new = tmp_path / "here", tmp_path / "new"
     export(ROOT, here, ["vecadd"])
-    mine = "# my work\n"
-    (here / "labs/vecadd/kernels.py").write_text(mine)
+    edited = "# my work\n"
+    (here / "labs/vecadd/kernels.py").write_text(edited)
     (here / "labs/vecadd/tester.py").write_text("# changed by a student\n")
     (here / "notes.txt").write_text("mine")
     export(ROOT, new, ["vecadd"])
@@ -516,7 +516,7 @@ def test_an_update_replaces_what_is_the_staffs_and_nothing_else(tmp_path):
         manifest["files"][name] = __import__("hashlib").sha256(text.encode()).hexdigest()
     (new / "starter.json").write_text(json.dumps(manifest))
     said = apply(here, new)
-    assert (here / "labs/vecadd/kernels.py").read_text() == mine
+    assert (here / "labs/vecadd/kernels.py").read_text() == edited
     assert (here / "labs/vecadd/spec.py").read_text() == fixed
     assert (here / "labs/vecadd/tester.py.yours").read_text() == "# changed by a student\n"
     assert (here / "notes.txt").exists() and (here / "extra.md").exists()

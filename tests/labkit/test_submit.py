@@ -75,7 +75,7 @@ def test_the_other_dialect_from_the_starter_to_the_grade(lab, tmp_path, monkeypa
     """Exported, solved, packed and graded: what counts is kernels_nki.py."""
     solved = (lab / "kernels_nki.py").read_bytes()
     export(ROOT, tmp_path / "starter", ["vecadd"], "nki")
-    mine = tmp_path / "starter" / "labs" / "vecadd"
+    folder = tmp_path / "starter" / "labs" / "vecadd"
     assert (
         "labs/vecadd/kernels_nki.py"
         in json.loads((tmp_path / "starter" / "starter.json").read_text())["editable"]
@@ -83,11 +83,11 @@ def test_the_other_dialect_from_the_starter_to_the_grade(lab, tmp_path, monkeypa
     staff = tmp_path / "labs"
     results = {}
     for student in ("stub", "ann"):
-        monkeypatch.setenv("LABKIT_LABS", str(mine.parent))
+        monkeypatch.setenv("LABKIT_LABS", str(folder.parent))
         assert submit(["vecadd", "--dialect", "nki", "--no-check", "--out", student]) == 1
         (tmp_path / "subs").mkdir(exist_ok=True)
         shutil.copyfile(f"{student}/vecadd.zip", tmp_path / "subs" / f"{student}.zip")
-        (mine / "kernels_nki.py").write_bytes(solved)
+        (folder / "kernels_nki.py").write_bytes(solved)
     hand_in(tmp_path / "subs", cy=SOLVED)  # the other dialect: not what was asked
     monkeypatch.setenv("LABKIT_LABS", str(staff))
     assert run(Path("subs"), Path("out"), "--dialect", "nki", "--sandbox", "none") == 0

@@ -266,8 +266,8 @@ def test_the_labs_kernels_are_evaluated_alike(lab, dialect):
                 for kernel in (inside, getattr(module, case.kernel))
             )
         assert (one.verdict, one.latency_us) == (other.verdict, other.latency_us), case.name
-        for mine, theirs in zip(np.atleast_1d(one.outputs), np.atleast_1d(other.outputs)):
-            assert mine.tobytes() == theirs.tobytes(), case.name
+        for output, judged in zip(np.atleast_1d(one.outputs), np.atleast_1d(other.outputs)):
+            assert output.tobytes() == judged.tobytes(), case.name
 
 
 def test_where_there_is_no_sandbox_nothing_is_run(monkeypatch):

@@ -226,15 +226,15 @@ def test_the_last_step_has_none_of_the_faults_of_the_others(target):
 @pytest.mark.parametrize("step", ("1_naive", "2_filters_once", "3_rows_per_bank", "4_fused_pool"))
 def test_both_dialects_get_the_same_advice(step):
     """As written: what their compilers do with loads that are repeated differs."""
-    told = []
+    savings = []
     for suffix in ("", "_nki"):
         module = load_module(LABS / CONV.format(step + suffix))
         prof = profile(
             module.fused_conv2d_maxpool, *POOLED, target="trn2", compute=False, compiler=AS_WRITTEN
         )
-        told.append({a.cause: a.saves_us for a in prof.advice})
-    assert list(told[0]) == list(told[1])
-    assert told[0] == pytest.approx(told[1], rel=0.02)
+        savings.append({a.cause: a.saves_us for a in prof.advice})
+    assert list(savings[0]) == list(savings[1])
+    assert savings[0] == pytest.approx(savings[1], rel=0.02)
 
 
 @pytest.mark.parametrize("target", ("trn1", "trn2"))

@@ -301,8 +301,8 @@ def _in_loop(kernel: Kernel, body: Callable, change: str) -> Any:
         if kernel.loop == "fori_loop":
             nl.fori_loop(0, n, lambda i: iteration(i, inputs, outs))
             return tuple(outs)
-        every = range(n) if kernel.loop == "range" else getattr(lang, kernel.loop)(n)
-        for i in every:
+        loop = range(n) if kernel.loop == "range" else getattr(lang, kernel.loop)(n)
+        for i in loop:
             iteration(i, inputs, outs)
         return tuple(outs)
 

@@ -351,13 +351,13 @@ def request_service_quota_increase(self: Any) -> str:
 
 def list_requested_service_quota_change_history_by_quota(self: Any) -> str:
     code = self._get_param("QuotaCode")
-    mine = [
+    requests = [
         {**r, "Status": "PENDING"}
         for r in WORLD.quota_requests
         if r["QuotaCode"] == code and r["region"] == self.region
     ]
     return json.dumps(
-        {"RequestedQuotas": [{k: v for k, v in r.items() if k != "region"} for r in mine]}
+        {"RequestedQuotas": [{k: v for k, v in r.items() if k != "region"} for r in requests]}
     )
 
 

@@ -272,9 +272,9 @@ def restore(instance: Any) -> None:
 
 
 def describe_spot_instance_requests(self: Any) -> ActionResult:
-    mine = [r for r in WORLD.spot.values() if r["region"] == self.region]
+    requests = [r for r in WORLD.spot.values() if r["region"] == self.region]
     return ActionResult(
-        {"SpotInstanceRequests": [{k: v for k, v in r.items() if k != "again"} for r in mine]}
+        {"SpotInstanceRequests": [{k: v for k, v in r.items() if k != "again"} for r in requests]}
     )
 
 

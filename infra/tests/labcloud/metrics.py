@@ -52,8 +52,8 @@ def _schedules(
     bad = query["Metric"]["MetricName"] in ("TargetErrorCount", "InvocationDroppedCount")
     out: dict[dt.datetime, float] = {}
     for i in WORLD.invocations:
-        mine = i["region"] == region and i["group"] in groups and start <= i["t"] < end
-        if mine and (i["error"] or not bad):
+        counts = i["region"] == region and i["group"] in groups and start <= i["t"] < end
+        if counts and (i["error"] or not bad):
             at = start + (i["t"] - start) // step * step
             out[at] = out.get(at, 0.0) + 1
     return out

@@ -106,8 +106,8 @@ def _tags_by_kind(params: dict[str, Any]) -> dict[str, dict[str, str]]:
     out: dict[str, dict[str, str]] = {}
     for key, kind in params.items():
         if match := re.fullmatch(r"(TagSpecifications?\.\d+)\.ResourceType", key):
-            mine = {k: v for k, v in params.items() if k.startswith(match[1] + ".")}
-            out.setdefault(kind, {}).update(_pairs(mine))
+            pairs = {k: v for k, v in params.items() if k.startswith(match[1] + ".")}
+            out.setdefault(kind, {}).update(_pairs(pairs))
     return out
 
 

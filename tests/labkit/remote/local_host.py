@@ -148,8 +148,8 @@ class LocalHost:
         """Kill every connection, as a lost network does, and leave what runs alone."""
         for pid in self.connections():
             out = subprocess.run(["ps", "-eo", "pid,ppid,comm"], capture_output=True, text=True)
-            mine = [line.split(None, 2) for line in out.stdout.splitlines()[1:]]
-            for p in [pid, *(int(a) for a, b, c in mine if int(b) == pid and "sshd" in c)]:
+            processes = [line.split(None, 2) for line in out.stdout.splitlines()[1:]]
+            for p in [pid, *(int(a) for a, b, c in processes if int(b) == pid and "sshd" in c)]:
                 try:
                     os.kill(p, signal.SIGKILL)
                 except ProcessLookupError:

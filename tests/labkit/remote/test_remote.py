@@ -246,8 +246,8 @@ def test_a_measured_profile_is_put_above_the_predicted_one(tmp_path):
         (tmp_path / f"{name}.measured.json").write_text(
             json.dumps({"summary": [{"total_time": 2e-5}], "instruction": events})
         )
-    told = pages(["case.measured.json", "other.measured.json", "case.neff"], tmp_path)
-    assert told[0] == "measured above predicted: case.both.html" and "nox -s profile" in told[1]
+    lines = pages(["case.measured.json", "other.measured.json", "case.neff"], tmp_path)
+    assert lines[0] == "measured above predicted: case.both.html" and "nox -s profile" in lines[1]
     assert "measured on a NeuronCore" in (tmp_path / "case.both.html").read_text()
 
 

@@ -248,12 +248,12 @@ def test_kills_at_random_points_lose_and_double_nothing(desk, side):
             desk.host.cut()
         process.communicate(timeout=150)
         for _ in range(4):
-            mine = [x for x in desk.ids() if x.startswith(f"r{number}-")]
-            if {f"r{number}-{n}" for n in range(4)} <= set(mine):
+            ids = [x for x in desk.ids() if x.startswith(f"r{number}-")]
+            if {f"r{number}-{n}" for n in range(4)} <= set(ids):
                 break
             done = desk.run(*flags)
             assert "Traceback" not in done.stderr
-        assert {f"r{number}-{n}" for n in range(4)} <= set(mine), (number, done.stderr)
+        assert {f"r{number}-{n}" for n in range(4)} <= set(ids), (number, done.stderr)
     runs = json.loads((desk.repo / "results" / "results.json").read_text())["runs"]
     assert len({r["id"] for r in runs}) == len(runs)
     if side == "here":  # nothing ended there, so nothing was computed twice

@@ -530,8 +530,8 @@ def test_a_kernel_without_known_faults_gets_a_verdict_instead():
 
 def test_the_summary_says_what_to_change_first():
     prof = profile(model_kernels.add(2), zeros(P * 200), zeros(P * 200), target="trn2")
-    told = prof.summary().split("what to change first:")[1]
-    assert all(str(a) in told for a in prof.advice) and prof.advice
+    summary = prof.summary().split("what to change first:")[1]
+    assert all(str(a) in summary for a in prof.advice) and prof.advice
     assert prof.to_dict()["advice"][0]["cause"] == "small-transfers"
 
 

@@ -260,9 +260,9 @@ def test_a_file_that_is_not_of_measurements_gets_a_sentence(tmp_path, capsys, te
 
 
 def test_the_records_that_nkisim_carries_are_readable():
-    every = records.load()
-    assert len(every) == len({r.id for r in every}) == 63 + 127 + 75 + 46
-    assert sum(r.scale == "relative" for r in every) == 97 and len(every[63 + 127 - 1].parts) == 2
+    loaded = records.load()
+    assert len(loaded) == len({r.id for r in loaded}) == 63 + 127 + 75 + 46
+    assert sum(r.scale == "relative" for r in loaded) == 97 and len(loaded[63 + 127 - 1].parts) == 2
 
 
 def test_candidates_are_counted_from_the_oldest():
@@ -319,17 +319,17 @@ def outcomes():
 
 def test_the_written_figures_are_those_of_the_written_predictions():
     """They were a sentence in the code that nothing compared with anything."""
-    every = outcomes()
-    errors = [abs(o.error_pct) for o in every if o.error_pct is not None]
-    assert len(errors) == CALIBRATION["compared"] == len(every) - CALIBRATION["skipped"]
+    written = outcomes()
+    errors = [abs(o.error_pct) for o in written if o.error_pct is not None]
+    assert len(errors) == CALIBRATION["compared"] == len(written) - CALIBRATION["skipped"]
     assert (
         f"median |error| {np.median(errors):.1f} %, 90th percentile "
         f"{np.percentile(errors, 90):.1f} % on {len(errors)} published"
     ) in overall()
-    assert order(every) == CALIBRATION["order"]
-    assert [rounded(f) for f in by_file(every)] == CALIBRATION["files"]
-    assert rounded(figures(every, unseen=True)) == CALIBRATION["across"]
-    assert by_family(every) == CALIBRATION["families"]
+    assert order(written) == CALIBRATION["order"]
+    assert [rounded(f) for f in by_file(written)] == CALIBRATION["files"]
+    assert rounded(figures(written, unseen=True)) == CALIBRATION["across"]
+    assert by_family(written) == CALIBRATION["families"]
 
 
 def test_relative_records_count_by_their_ratios():

@@ -378,8 +378,8 @@ def test_many_tiles_side_by_side_are_no_pairs(tiles):
     geometry = Geometry()
     tile = geometry.id(Pattern("hbm", np.dtype("f4"), (8, 4), (tiles * 16, 4)))
     at = np.add.outer(np.arange(tiles) * 8 * tiles * 16, np.arange(tiles) * 16).reshape(-1)
-    every = Regions(np.zeros(len(at), int), at, np.full(len(at), tile), geometry)
-    assert not len(every.overlapping(np.ones(len(at), bool))[0])
+    regions = Regions(np.zeros(len(at), int), at, np.full(len(at), tile), geometry)
+    assert not len(regions.overlapping(np.ones(len(at), bool))[0])
     assert not geometry._known  # it was seen without looking at any
 
 

@@ -220,12 +220,12 @@ def test_operators_of_a_kernel_become_functions_all_at_once(tmp_path):
 def test_an_edit_that_brings_a_warning_or_a_doubt_is_no_fix(monkeypatch):
     mends = nkisim.evaluate(kernels.misspelt, X, reference=kernels.double_of)
     assert mends.fixes
-    told = Finding("NKI-R26", "note", "doubted")
+    doubt = Finding("NKI-R26", "note", "doubted")
     complete = evaluation._Evaluating.evaluate
 
     def doubting(self, kernel=None):
         out = complete(self, kernel)
-        out.findings += [told] if kernel is not None else []
+        out.findings += [doubt] if kernel is not None else []
         return out
 
     monkeypatch.setattr(evaluation._Evaluating, "evaluate", doubting)

@@ -116,9 +116,9 @@ def test_a_socket_answers_one_after_the_other(tmp_path):
             time.sleep(0.05)
         assert path.stat().st_mode & 0o077 == 0
         for _ in range(2):
-            with socket.socket(socket.AF_UNIX) as mine:
-                mine.connect(str(path))
-                with mine.makefile("rw", encoding="utf-8") as talk:
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(path))
+                with client.makefile("rw", encoding="utf-8") as talk:
                     talk.write(json.dumps(request("double")) + "\n")
                     talk.flush()
                     assert json.loads(talk.readline())["verdict"] == "right"

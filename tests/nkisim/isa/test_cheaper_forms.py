@@ -184,14 +184,14 @@ def reasons(name: str) -> frozenset[tuple[str, str]]:
                 x = {**base, **more, "form": form}
                 if cost(row, core, x) >= least:
                     continue
-                changed = [(a, v) for (a, mine), (_, v) in zip(parts(x), parts(base)) if mine != v]
+                changed = [(a, v) for (a, ours), (_, v) in zip(parts(x), parts(base)) if ours != v]
                 for aspect, value in changed[::-1]:  # leave out what does not matter
                     if cost(row, core, y := reverted(x, aspect, value)) < least:
                         x = y
-                for (aspect, mine), (_, v) in zip(parts(x), parts(base)):
+                for (aspect, ours), (_, v) in zip(parts(x), parts(base)):
                     if aspect == "dtype":
-                        found.update((aspect, dtypes.name(t)) for t, u in zip(mine, v) if t != u)
-                    elif mine != v:
+                        found.update((aspect, dtypes.name(t)) for t, u in zip(ours, v) if t != u)
+                    elif ours != v:
                         found.add((aspect.removeprefix("form."), ""))
     return frozenset(found)
 
@@ -215,9 +215,9 @@ def test_a_cheaper_form_has_a_rule(name):
 
 
 def test_each_rule_has_a_sentence_and_a_source():
-    every = [c for row in ROWS.values() for c in row.cheaper]
-    assert every
-    for c in every:
+    rules = [c for row in ROWS.values() for c in row.cheaper]
+    assert rules
+    for c in rules:
         assert c.when and c.source and (not c.rule or c.rule in RULES), c
 
 

@@ -169,8 +169,8 @@ def test_strictly_as_written_every_engine_keeps_the_order():
     strict = predict(kernels.crowd, *args, compiler=())
     tl = strict.timeline
     for e in range(4):
-        mine = np.flatnonzero(tl.engine == e)
-        assert (np.diff(tl.start_us[mine]) > 0).all()
+        instrs = np.flatnonzero(tl.engine == e)
+        assert (np.diff(tl.start_us[instrs]) > 0).all()
     free = predict(kernels.crowd, *args)
     assert (strict.compiler, set(free.compiler)) == ((), options(None, True, "trn1"))
     assert strict.to_dict()["compiler"] == []

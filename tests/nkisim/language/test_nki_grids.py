@@ -206,8 +206,8 @@ def test_cells_are_what_slices_of_numpy_are(extent, tile, block, seed):
         )
         for i in range(grid.shape[0]):
             for j in range(grid.shape[1]):
-                src, mine = nl.tiles(grid[i, j]), nl.tiles(here[i, j])
-                assert src.shape == mine.shape and src.element_shape == mine.element_shape
+                src, dst = nl.tiles(grid[i, j]), nl.tiles(here[i, j])
+                assert src.shape == dst.shape and src.element_shape == dst.element_shape
                 for k in range(src.shape[0]):
                     for n in range(src.shape[1]):
                         a, b = ((c * w + d) * t for c, w, d, t in zip((i, j), block, (k, n), tile))
@@ -216,8 +216,8 @@ def test_cells_are_what_slices_of_numpy_are(extent, tile, block, seed):
                             slice(b, min(b + tile[1], extent[1])),
                         )
                         assert src[k, n].data.shape == x[part].shape
-                        nisa.dma_copy(dst=mine[k, n].data, src=src[k, n].data)
-                        nisa.dma_copy(dst=out[part], src=mine[k, n].data)
+                        nisa.dma_copy(dst=dst[k, n].data, src=src[k, n].data)
+                        nisa.dma_copy(dst=out[part], src=dst[k, n].data)
         return out
 
     np.testing.assert_array_equal(nki.simulate(kernel)(x), x)

@@ -15,18 +15,18 @@ X = np.arange(128 * 64, dtype=np.float32).reshape(128, 64)
 
 def ran(line, x=X):
     """Return what `line(tile, x)` returns inside of a kernel."""
-    told = []
+    results = []
 
     @nki.jit
     def kernel(x):
         t = nl.load(x)
-        told.append(line(t, x))
+        results.append(line(t, x))
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
         nl.store(out, t)
         return out
 
-    told.append(kernel(x))
-    return told
+    results.append(kernel(x))
+    return results
 
 
 def number(value, dtype=nl.int32):

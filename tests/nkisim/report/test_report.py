@@ -177,8 +177,8 @@ def test_transfers_on_one_row_do_not_overlap(matmul):
     columns = report.report_of(matmul).columns
     moves = columns["engine"] == 5
     for row in set(columns["row"][moves].tolist()):
-        mine = moves & (columns["row"] == row)
-        start, stop = columns["start"][mine], (columns["start"] + columns["dur"])[mine]
+        on_row = moves & (columns["row"] == row)
+        start, stop = columns["start"][on_row], (columns["start"] + columns["dur"])[on_row]
         start, stop = np.sort(start), stop[np.argsort(start)]
         assert (start[1:] >= stop[:-1]).all()
 
@@ -237,9 +237,9 @@ def test_source_text_cannot_become_markup(add, tmp_path):
 
 
 def test_a_page_does_not_say_where_on_the_disk_the_kernel_lies(tmp_path):
-    told = profile(kernel("add"), zeros(1, 128, 8), zeros(1, 128, 8), target="trn2")
-    told.findings.append(Finding("NKI-A05", "error", f"a tile made at {KERNELS}:22 is lost"))
-    report.save_html(told, tmp_path / "p.html")
+    prof = profile(kernel("add"), zeros(1, 128, 8), zeros(1, 128, 8), target="trn2")
+    prof.findings.append(Finding("NKI-A05", "error", f"a tile made at {KERNELS}:22 is lost"))
+    report.save_html(prof, tmp_path / "p.html")
     head = report.load(tmp_path / "p.html").head
     assert head["findings"][0]["text"] == f"a tile made at {KERNELS.name}:22 is lost"
     assert [f["name"] for f in head["files"]] == [KERNELS.name]

@@ -359,9 +359,9 @@ def test_the_page_begins_with_what_to_change_first(chromium, tmp_path):
     )
     report.save_html(prof, tmp_path / "p.html")
     page = Page(chromium, tmp_path / "p.html")
-    told = page.text("advice")
-    assert prof.advice and all(a.place in told and a.text in told for a in prof.advice)
-    assert "would save" in told
+    text = page.text("advice")
+    assert prof.advice and all(a.place in text and a.text in text for a in prof.advice)
+    assert "would save" in text
     chromium.find_element(By.CSS_SELECTOR, "#advice button").click()
     marked = page.js("return document.querySelector('#source .on')?.innerText")
     assert str(prof.advice[0].where.line) in marked
@@ -478,9 +478,9 @@ def test_the_values_of_a_tile_are_shown_at_its_instruction(chromium, tmp_path):
     report.save_html(prof, tmp_path / "v.html")
     page = Page(chromium, tmp_path / "v.html")
     page.js("nkisim.open('Values'); nkisim.select(6)")
-    told = page.text("panel")
-    assert "tensor_tensor" in told and "max 5" in told
-    assert re.search(r"NaN 1\b", told) and re.search(r"infinite 0\b", told)
+    text = page.text("panel")
+    assert "tensor_tensor" in text and "max 5" in text
+    assert re.search(r"NaN 1\b", text) and re.search(r"infinite 0\b", text)
     assert page.js("return document.querySelectorAll('.heat .nan').length") == 1
     assert page.js("return document.querySelectorAll('.histogram .bar').length") == 24
     page.js("nkisim.select(2)")

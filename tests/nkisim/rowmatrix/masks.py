@@ -56,9 +56,9 @@ def axes(nl: Any, grid: tuple[int, ...], mgrid: bool = False) -> list:
     """Return index objects over a grid, from nl.arange or from nl.mgrid."""
     if mgrid:
         return list(nl.mgrid[tuple(slice(0, n) for n in grid)])
-    every = (slice(None),)
+    whole = (slice(None),)
     return [
-        nl.arange(n)[(None,) * d + every + (None,) * (len(grid) - d - 1)]
+        nl.arange(n)[(None,) * d + whole + (None,) * (len(grid) - d - 1)]
         for d, n in enumerate(grid)
     ]
 

@@ -134,7 +134,9 @@ class Trial:
         if self.spec.result:
             where[""] = self.spec.result
         if self.row.engines == ("gpsimd",):  # it cannot touch PSUM, whatever is declared
-            where = {name: tuple(m for m in every if m != "psum") for name, every in where.items()}
+            where = {
+                name: tuple(m for m in possible if m != "psum") for name, possible in where.items()
+            }
         choices = [{n: m[0] for n, m in where.items()}]
         for name, memories in where.items():
             for other in memories[1:]:

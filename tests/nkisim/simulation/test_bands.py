@@ -65,25 +65,25 @@ def test_less_alike_kernels_are_asked_until_there_are_four_families():
 
 def test_a_record_is_told_the_error_of_other_families():
     rest = [outcome(f, f, 100.0, 104.0) for f in "abcd"]
-    mine = [
+    family = [
         outcome("m1", "m", 100.0, 130.0),
         outcome("m2", "m", 200.0, 202.0),
         outcome("m3", "m", 300.0, 200.0, unknown="something"),
     ]
-    assert {n["family"] for n in neighbours([*rest, *mine])} == {*"abcd", "m"}
-    kept = hit_rates([*rest, *mine])
+    assert {n["family"] for n in neighbours([*rest, *family])} == {*"abcd", "m"}
+    kept = hit_rates([*rest, *family])
     assert kept["records"] == 6 and kept["within"] == 5  # m3 was told that no one knows
     assert kept["within_pct"] == pytest.approx(90.0)
 
 
 def test_pairs_that_differ_by_more_than_their_band_are_told_apart():
     rest = [outcome(f, f, 100.0, 104.0) for f in "abcd"]
-    mine = [
+    family = [
         outcome("m1", "m", 100.0, 100.0),
         outcome("m2", "m", 110.0, 120.0),
         outcome("m3", "m", 108.0, 98.0),
     ]  # as fast as m1 for all that is known
-    kept = hit_rates([*rest, *mine])
+    kept = hit_rates([*rest, *family])
     assert (kept["apart"], kept["apart_right"], kept["alike"], kept["alike_right"]) == (1, 1, 1, 0)
 
 

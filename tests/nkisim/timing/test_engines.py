@@ -36,15 +36,15 @@ def test_dma_engines_serve_in_order_each_for_itself(capped, dmas):
         at += gap
         us, count = KINDS[kind]
         begins = [max(at, free[e]) for e in range(count)]
-        mine = [b + us for b in begins]
+        own_ends = [b + us for b in begins]
         if capped:
             hbm = max(hbm, min(begins)) + HBM[kind]
-            if hbm > max(mine):
-                mine = [hbm] * count
-        free[:count] = mine
+            if hbm > max(own_ends):
+                own_ends = [hbm] * count
+        free[:count] = own_ends
         busy += us * count
-        ends += mine
-        assert ours.serve(i, kind, at) == (min(begins), max(mine))
+        ends += own_ends
+        assert ours.serve(i, kind, at) == (min(begins), max(own_ends))
     served, all_ends, all_busy = ours.log(np.array([kind for kind, _ in dmas], np.int64))
     assert served.tolist() == list(range(len(dmas)))
     assert (all_ends.tolist(), all_busy) == (ends, busy)

@@ -76,14 +76,14 @@ def test_an_engine_runs_one_instruction_at_a_time(case, target):
     prof = predict(kernel, *args, target=target)
     plan, tl = prof.schedule, prof.timeline
     for e in range(4):
-        mine = np.flatnonzero(tl.engine == e)
-        mine = mine[np.argsort(tl.start_us[mine])]
-        busy = np.array([plan.works[plan.deps.spec[i]].interval_us for i in mine])
-        assert (tl.start_us[mine][1:] >= (tl.start_us[mine] + busy)[:-1] - 1e-9).all()
+        of_engine = np.flatnonzero(tl.engine == e)
+        of_engine = of_engine[np.argsort(tl.start_us[of_engine])]
+        busy = np.array([plan.works[plan.deps.spec[i]].interval_us for i in of_engine])
+        assert (tl.start_us[of_engine][1:] >= (tl.start_us[of_engine] + busy)[:-1] - 1e-9).all()
     segments = tl.dma_segments
     for e in range(16):
-        mine = np.sort(segments[segments["engine"] == e], order="start_us")
-        assert (mine["start_us"][1:] >= mine["end_us"][:-1] - 1e-9).all()
+        of_engine = np.sort(segments[segments["engine"] == e], order="start_us")
+        assert (of_engine["start_us"][1:] >= of_engine["end_us"][:-1] - 1e-9).all()
 
 
 def test_a_sum_is_drained_after_all_its_parts():
@@ -203,8 +203,8 @@ def test_half_precision_multiplies_about_four_times_as_fast(target):
 def test_the_clock_of_trn2_has_to_warm_up():
     prof = predict(kernels.products, ones(128, 128), ones(128, 512))
     tl = prof.timeline
-    mine = np.sort(tl.start_us[tl.engine == 0])
-    gaps = np.diff(mine)
+    starts = np.sort(tl.start_us[tl.engine == 0])
+    gaps = np.diff(starts)
     assert gaps[0] == pytest.approx(2 * np.median(gaps), rel=0.05)
 
 

@@ -306,8 +306,8 @@ def test_the_tiles_of_such_transposes_have_their_shape():
         return out
 
     prof = predict(turned, ones(64, 128))
-    every = [prof.trace.storages[s] for s in range(len(prof.trace.storages))]
-    assert {(s.memory, s.nparts, s.row_bytes) for s in every if s.memory != "hbm"} == {
+    storages = [prof.trace.storages[s] for s in range(len(prof.trace.storages))]
+    assert {(s.memory, s.nparts, s.row_bytes) for s in storages if s.memory != "hbm"} == {
         ("sbuf", 64, 512),
         ("psum", 128, 256),
         ("sbuf", 128, 256),

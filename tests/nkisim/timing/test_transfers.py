@@ -229,8 +229,8 @@ def test_what_a_kernel_prints_is_there(runs, capsys):
         return out
 
     runs(nki.jit(kernel))
-    told = capsys.readouterr().out
-    assert "nan" not in told and told.count(f"{X[0, 0, 0]:.8f}"[:8]) == 2
+    printed = capsys.readouterr().out
+    assert "nan" not in printed and printed.count(f"{X[0, 0, 0]:.8f}"[:8]) == 2
 
 
 def test_an_error_of_a_dma_that_comes_late_names_its_own_line(monkeypatch):
@@ -242,10 +242,10 @@ def test_an_error_of_a_dma_that_comes_late_names_its_own_line(monkeypatch):
         nl.store(out, nl.multiply(tile, 2.0))
         return out
 
-    told = []
+    places = []
     for seed in ("", "1"):
         monkeypatch.setenv("NKISIM_SHUFFLE", seed)
         with pytest.raises(IndexError) as caught:
             nkisim.run(nki.jit(kernel), X)
-        told.append(caught.value.nki_error.where.text)
-    assert told[0] == told[1] and "nl.load" in told[0]
+        places.append(caught.value.nki_error.where.text)
+    assert places[0] == places[1] and "nl.load" in places[0]

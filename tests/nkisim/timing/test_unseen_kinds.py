@@ -118,8 +118,8 @@ def test_a_kernel_that_chooses_who_makes_descriptors_is_told_that_its_error_is_u
     x = ones(8 * ROWS, 64)
     chosen = loads(8, lambda n: {"dge_mode": nisa.dge_mode[mode]})
     left = loads(8, lambda n: {"dge_mode": nisa.dge_mode[["unknown", "none"][n % 2]]})
-    told = nkisim.profile(chosen, x, target="trn2", compute=False).trust.unknown
-    assert told == kinds.SPECIAL[kind]
+    unknown = nkisim.profile(chosen, x, target="trn2", compute=False).trust.unknown
+    assert unknown == kinds.SPECIAL[kind]
     assert not nkisim.profile(left, x, target="trn2", compute=False).trust.unknown
 
 
