@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import linecache
 from unittest import mock
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import nkisim
 from looping import count, same
 
 
@@ -74,7 +74,7 @@ def kernels(source, one, **sizes):
 def compiled(source, nki, **names):
     """Return the kernel, with a source that can be read."""
     file = f"<random {hash(source)}>"
-    linecache.cache[file] = len(source), None, source.splitlines(True), file
+    nkisim.register_source(file, source)
     exec(compile(source, file, "exec"), names)
     return nki.jit(names["kernel"])
 

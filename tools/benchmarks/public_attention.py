@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import linecache
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -209,7 +208,7 @@ def load(public: Public, checkout: Path) -> ModuleType:
     head = "import nki, math\nimport nki.isa as nisa\nimport nki.language as nl\n"
     place = str(file.with_suffix(".whole.py"))
     whole = f"{head}import numpy as np\n{text}"
-    linecache.cache[place] = (len(whole), None, whole.splitlines(True), place)
+    nkisim.register_source(place, whole)
     module = ModuleType(f"public_{file.stem}")
     sys.modules[module.__name__] = module
     exec(compile(whole, place, "exec"), module.__dict__)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import importlib.util
 import json
-import linecache
 import os
 import re
 import runpy
@@ -196,7 +195,7 @@ def _harness(job: dict[str, Any], file: Path, _: str) -> str:
     whole = text.replace("# SUBSTITUTE HERE", file.read_text(encoding="utf-8"))
     module = ModuleType("kernels_of_case")
     place = str(file.with_suffix(".harness.py"))  # where errors say they are
-    linecache.cache[place] = (len(whole), None, whole.splitlines(True), place)
+    nkisim.register_source(place, whole)
     sys.modules[module.__name__] = module
     exec(compile(whole, place, "exec"), module.__dict__)
     names = [n for n in vars(module) if n.startswith("test_nki")]

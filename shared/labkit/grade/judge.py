@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import linecache
 import math
 import os
 import signal
@@ -296,7 +297,7 @@ class Bench:
     def _line(self, where: tuple[str, int, str] | None) -> str:
         """Return a line of the submission."""
         file, line, _ = where or ("", 1, "")
-        return (self.files.get(file, "").splitlines() + [""] * line)[line - 1].strip()[:200]
+        return linecache.getline(file, line).strip()[:200] if file in self.files else ""
 
 
 def _keywords(case: Case) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import enum
 import functools
 import importlib
 import json
-import linecache
 import operator
 import os
 import select
@@ -24,6 +23,8 @@ from types import CodeType
 from typing import Any
 
 import numpy as np
+
+import nkisim
 
 from ..inputs import dtype_of
 from ..spec import SpecError
@@ -147,8 +148,7 @@ class Session:
         self.deadline = time.monotonic() + 60
         self.files = files
         for name, text in files.items():  # tools that quote a line find it here
-            lines = text.splitlines(keepends=True)
-            linecache.cache[name] = (len(text), None, lines, name)
+            nkisim.register_source(name, text)
         self._handles: dict[int, Any] = {}
         self._next = 0
         self._stubs: dict[tuple[str, int, str], Callable[..., Any]] = {}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import json
-import linecache
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -111,7 +110,7 @@ def _refused(job: Mapping[str, Any]) -> dict[str, list[dict[str, object]]]:
 
     nkisim.be_strict()
     text = job["files"].get(job["kernels"], "")
-    linecache.cache[job["kernels"]] = (len(text), None, text.splitlines(True), job["kernels"])
+    nkisim.register_source(job["kernels"], text)
     by_kernel: dict[str, list[dict[str, object]]] = {}
     for name in job["names"]:
         try:

@@ -11,7 +11,6 @@ import argparse
 import ast
 import builtins
 import contextlib
-import linecache
 import subprocess
 import sys
 import tempfile
@@ -172,7 +171,7 @@ def kernel(
     file, _, name = request["kernel"].rpartition(":")
     text = request["source"] if "source" in request else Path(file).read_text("utf-8")
     shown = str(Path(file).resolve()) if file else f"<{MODULE}>"
-    linecache.cache[shown] = (len(text), None, text.splitlines(True), shown)
+    nkisim.register_source(shown, text)
     candidate = _Candidate(request, text, shown, sandbox)
     try:
         yield (

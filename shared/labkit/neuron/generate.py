@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import linecache
 import os
 import sys
 from collections.abc import Sequence
@@ -253,7 +252,7 @@ def compiled(source: str, name: str, dialect: str) -> Any:
     """Return the kernel of a source."""
     text = head(dialect) + "\n\n" + source + "\n"
     file = f"micro-{dialect}-{name}"
-    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    nkisim.register_source(file, text)
     space: dict[str, Any] = {"__name__": "micro"}
     exec(compile(text, file, "exec"), space)
     return space[name]

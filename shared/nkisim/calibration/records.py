@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import linecache
 import math
 import subprocess
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ import numpy as np
 
 from ..chip import dtypes
 from ..errors import NkiError
+from ..errors.lines import register_source
 
 METRICS = {
     "nc_latency": "latency_us",
@@ -353,7 +353,7 @@ def _function(text: str, name: str, function: str, constants: dict[str, Any]) ->
         "np": np,
         "math": math,
     }
-    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    register_source(name, text)
     exec(compile(tree, name, "exec"), space)
     func = space.get(function)
     if func is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import linecache
 import os
 import sys
 import types
@@ -26,6 +25,7 @@ from nkisim.cli.document import document
 from nkisim.cli.kernel_arguments import value_of
 from nkisim.cli.words import CannotRun
 from nkisim.errors import NkiError, trim
+from nkisim.errors.lines import register_source
 from nkisim.evaluation.evaluate import error_dict, evaluate, no_rule, setting
 from nkisim.evaluation.ladder import Ladder
 from nkisim.finder import install
@@ -257,8 +257,7 @@ def _load(request: Mapping[str, Any], what: str, source: str) -> Any:
 def _module(file: str, text: str, anew: bool) -> types.ModuleType:
     """Return a file's module; the last ones are kept, by their text, unless it is wanted `anew`."""
     key = file, text
-    # other texts may have been loaded under the name since
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    register_source(file, text)  # other texts may have been loaded under the name since
     if key in _modules and not anew:
         _modules.move_to_end(key)
         return _modules[key]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors.lines import lines_of, register_source
 from ..simulation.launch import as_kernel
 
 
@@ -36,7 +37,7 @@ class Edit:
 
 def apply(text: str, edits: Sequence[Edit]) -> str:
     """Return a text with edits that do not overlap applied to it."""
-    lines = text.splitlines(keepends=True)
+    lines = lines_of(text)
     starts = [0]
     for line in lines:
         starts.append(starts[-1] + len(line))
@@ -88,7 +89,7 @@ def kernel_of_text(kernel: Any, text: str) -> Any:
     home = sys.modules.get(func.__module__)
     _number += 1
     file = f"{func.__code__.co_filename}#{_number}"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    register_source(file, text)
     try:
         module = types.ModuleType(func.__module__)
         module.__file__ = getattr(home, "__file__", None)

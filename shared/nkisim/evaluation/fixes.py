@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..checks.finding import Finding
+from ..errors.lines import lines_of
 from ..tuning.sweep import ENDS
 from .edits import Edit, apply, kernel_of_text, source_of
 
@@ -70,7 +71,7 @@ class Source:
 
     def __init__(self, file: str, text: str, kernel: Any):
         self.file, self.text = file, text
-        self.lines = text.splitlines()
+        self.lines = [line.encode() for line in lines_of(text)]
         self.tree = ast.parse(text)
         self.functions = [n for n in ast.walk(self.tree) if isinstance(n, ast.FunctionDef)]
 
@@ -90,10 +91,9 @@ class Source:
 
     def replace(self, node: ast.AST, text: str) -> Edit:
         """Return the edit that puts a text in the place of a node."""
-        lines = [line.encode() for line in self.text.splitlines()]
 
         def column(line: int, offset: int) -> int:
-            return len(lines[line - 1][:offset].decode())
+            return len(self.lines[line - 1][:offset].decode())
 
         n: Any = node
         return Edit(

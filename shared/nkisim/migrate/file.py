@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import io
-import linecache
 import re
 import sys
 import tokenize
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import NkiError
+from ..errors.lines import register_source
 from ..lint import level, program
 from ..lint.program import Source
 from ..simulation.prediction import profile
@@ -84,7 +84,7 @@ def migrate(path: str, text: str, calls: Sequence[Call], target: str | None = No
 
 
 def _module(name: str, text: str) -> ModuleType:
-    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    register_source(name, text)
     module = ModuleType("migrated_kernels")
     sys.modules[module.__name__] = module
     module.__file__ = name

@@ -244,6 +244,17 @@ def test_edits_count_characters_and_may_span_lines():
     assert apply(text, edits) == "é = f(c)\nx = 22\n"
 
 
+def test_lines_end_where_pythons_parser_ends_them():
+    text = "# page breaks, \f and others: \v \x1c \x85 \u2028\n" + KERNELS.read_text("utf-8")
+    asked = {"kernel": ":misspelt", "args": ["128x512:float32"], "reference": ":double_of"}
+    first = requests.answer({**asked, "source": text, "reference_source": text})
+    finding = first["findings"][0]
+    assert "tensor_scaler" in first["error"]["where"]["source"]
+    mended = apply_dict(text, finding["fixes"][0]["edits"])
+    again = requests.answer({**asked, "source": mended, "reference_source": text})
+    assert again["verdict"] == "right"
+
+
 # -- the record ------------------------------------------------------------------------------------
 
 
