@@ -6,6 +6,7 @@ from the docstrings, and it knows when a link leads nowhere.
 
 from __future__ import annotations
 
+import posixpath
 import re
 import sys
 from pathlib import Path
@@ -54,6 +55,25 @@ def _as_rst(
         )
 
 
+_sidebars: dict[str, str] = {}
+
+
+def _sidebar_once(app: Any, page: str, _: str, context: dict[str, Any], tree: object) -> None:
+    """Make the sidebar of pages that are not in it, which is the same in a folder, once: that took
+    a third of the time of a build."""
+    make, folder = context.get("toctree"), posixpath.dirname(page)
+    if make is None or "orphan" not in app.env.metadata.get(page, ()):
+        return
+
+    def made(**how: Any) -> str:
+        if folder not in _sidebars:
+            _sidebars[folder] = make(**how)
+        return _sidebars[folder]
+
+    context["toctree"] = made
+
+
 def setup(app: Any) -> None:
-    """Register the above, before napoleon reads the sections."""
+    """Register the above: before napoleon reads the sections, and before the theme asks."""
     app.connect("autodoc-process-docstring", _as_rst, priority=100)
+    app.connect("html-page-context", _sidebar_once, priority=400)
