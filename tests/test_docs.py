@@ -171,7 +171,7 @@ def test_the_commands_of_a_handout(page: Path, dialect: str, tmp_path: Path):
         run(command, shown, code, folder, whole=True, NKI_BANNER="0")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if p not in HANDOUTS], ids=lambda p: p.relative_to(ROOT).as_posix()
 )

@@ -212,6 +212,7 @@ def test_statements_of_nkibench_are_those_of_numpy_at_a_small_size():
         assert np.isfinite(task.compute(*bench.inputs_of(task, sizes, 0))).all()
 
 
+@pytest.mark.full
 def test_the_throughput_of_serve_is_measured_in_its_small_mode():
     program = str(ROOT / "tools" / "benchmarks" / "serving.py")
     done = subprocess.run(

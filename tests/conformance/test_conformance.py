@@ -182,6 +182,7 @@ def accepted(tmp_path, monkeypatch):
     return start
 
 
+@pytest.mark.full
 def test_worse_than_accepted_is_exit_1(tmp_path, accepted, monkeypatch, capsys):
     from conformance import layouts
 
@@ -420,6 +421,7 @@ def test_a_smaller_sample_is_one_of_the_suites_that_have_samples_and_is_counted_
         cli._parse([*given, "--sample", "1", "--full"])
 
 
+@pytest.mark.full
 def test_what_does_not_end_is_stopped(tmp_path):
     assert ended(tmp_path, "import time; time.sleep(600)", 1) == {
         "test_it.py": "failed: not finished after 1 s"

@@ -312,7 +312,7 @@ def _alike(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 # -- as a plugin of pytest -------------------------------------------------------------------------
-MOST = int(os.environ.get("BOTH_WAYS_LAUNCHES", "2"))  # of a test
+MOST = int(os.environ.get("BOTH_WAYS_LAUNCHES", "1"))  # of a test
 #: `process`: the one whose tests end where enough was tried, if this is a plugin
 _state: dict[str, Any] = {"test": "", "launches": 0, "busy": False, "process": 0}
 _state |= {"tried": 0, "skipped": 0}

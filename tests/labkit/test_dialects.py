@@ -65,6 +65,7 @@ def test_the_dialect_picks_the_file_and_is_recorded(tmp_path, capsys):
     )
 
 
+@pytest.mark.full
 def test_labs_run_on_one_core_whatever_the_shell_says(tmp_path, monkeypatch, capsys):
     """NEURON_LOGICAL_NC_CONFIG=2 of a Neuron machine would double the counts of a case."""
     for degree in ("1", "2"):

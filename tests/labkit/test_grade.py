@@ -293,6 +293,7 @@ def test_a_small_class(vecadd, capsys):
     assert (vecadd / "out/private/secret").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.full
 def test_submissions_in_a_relative_folder_are_found(vecadd, monkeypatch):
     """The folder is given from where one stands; a row of the table is relative to the folder."""
     hand_in(vecadd / "subs", ann=SOLVED, bob=SOLVED)
@@ -391,7 +392,7 @@ def test_the_same_bytes_again_resumed_and_for_one_student(vecadd):
 
 @needs_sandbox
 @pytest.mark.full
-@pytest.mark.parametrize("count", [5, 60])
+@pytest.mark.parametrize("count", [5, 24])
 def test_a_cluster_that_loses_a_worker_gives_the_same(vecadd, count):
     distributed = pytest.importorskip("distributed")
     subs = hand_in(vecadd / "subs", **mutant_submissions("vecadd", count))

@@ -96,6 +96,7 @@ def test_a_queue_that_loses_a_job_gives_the_same(vecadd, queue):
     assert jobs() == []
 
 
+@pytest.mark.full
 @needs_sandbox
 def test_slurms_own_words_when_it_takes_no_job(vecadd, queue):
     subs = hand_in(vecadd / "subs", **submissions("vecadd", 1))

@@ -39,6 +39,7 @@ def grade(folder, *more):
 # -- deadlines -------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_deadline_stays_until_it_is_changed_on_purpose(vecadd, capsys):
     subs = hand_in(vecadd / "subs", alice=SOLVED, bob=SOLVED + "# 1\n")
     (subs / "submissions.csv").write_text(
@@ -332,6 +333,7 @@ def test_a_judge_is_held_to_its_memory(vecadd, monkeypatch):
 # -- the gradebook ---------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_staff_and_mistyped_names_are_apart(vecadd, capsys):
     subs = hand_in(vecadd / "subs", staff=SOLVED, ann=SOLVED + "# 1\n", bob=SOLVED + "# 2\n")
     (subs / "submissions.csv").write_text(
@@ -355,6 +357,7 @@ def test_staff_and_mistyped_names_are_apart(vecadd, capsys):
     assert points(out) == {"ann": 10, "bbo": 0}
 
 
+@pytest.mark.full
 def test_a_name_is_the_same_however_its_letters_are_written(vecadd, capsys):
     """macOS writes \u00eb in two pieces: a folder without a lateness, and a row without work."""
     subs = hand_in(vecadd / "subs", **{"Zoe\u0308": SOLVED})

@@ -90,6 +90,7 @@ def judged(tmp_path, monkeypatch, **texts):
     }
 
 
+@pytest.mark.full
 def test_comments_settings_and_decorators_change_no_verdict(tmp_path, monkeypatch):
     for name, value in (("NKISIM_CHECKS", "off"), ("NKI_LANGUAGE", "off"), ("NKISIM_SHUFFLE", "3")):
         monkeypatch.setenv(name, value)

@@ -444,6 +444,7 @@ def test_a_tar_is_read(tmp_path):
         assert found.files == {"kernels.py": SOLVED.encode()}, found.problem
 
 
+@pytest.mark.full
 def test_a_name_that_is_no_text_has_a_report(tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_LABS", str(small_lab(tmp_path)))
     for name in (b"zo\xeb", "li\u202eza".encode()):
@@ -539,6 +540,7 @@ def test_one_whose_judge_fails_does_not_keep_a_class_from_its_grades(tmp_path, m
     assert "bob," in (tmp_path / "out" / "grades.csv").read_text()
 
 
+@pytest.mark.full
 def test_all_who_are_alike_are_in_the_table_though_the_page_shows_some(tmp_path, monkeypatch):
     from labkit.grade import report
 

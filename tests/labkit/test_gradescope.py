@@ -45,6 +45,7 @@ def built(tmp_path_factory, kernels):
     return folder / "autograder.zip"
 
 
+@pytest.mark.full
 def test_a_submission_in_the_other_dialect_is_judged(archive_nki, tmp_path):
     test_a_submission_is_judged_in_its_folder(archive_nki, tmp_path, NEW, 10, "kernels_nki.py")
 

@@ -21,17 +21,6 @@ from redteam_time import Attack
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="grading is not for Windows")
 
 ATTACKS: dict[str, Attack] = {**redteam_rows.ATTACKS, **redteam_moves.ATTACKS}
-#: one of each kind, which the tests send through the sandbox as submissions of their own
-SAMPLE = [
-    "swapped_input_beta1",
-    "double_row_of_float32_nki",
-    "product_in_transpose_mode_beta1",
-    "gather_on_a_dummy_axis_nki",
-    "chain_with_a_comment_beta1",
-    "kept_file_beta1",
-    "loop_of_the_chip_as_a_branch_nki",
-    "kept_count_nki",
-]
 
 
 @pytest.fixture(scope="module")
@@ -111,10 +100,12 @@ def test_an_attack_that_gains_is_noticed():
     assert "otherwise" in redteam_time.gain(refused._replace(says="NKI-E14"), {"a": wrong}, "a")
 
 
-def through_the_sandbox(names, tmp_path, monkeypatch):
+@needs_sandbox
+@pytest.mark.full
+def test_all_go_through_the_sandbox(tmp_path, monkeypatch):
     """Grade attacks and twins as submissions of a class, each by itself; hold them to the same."""
     for dialect, stem in (("beta1", "kernels"), ("nki", "kernels_nki")):
-        attacks = {n: ATTACKS[n] for n in names if ATTACKS[n].dialect == dialect}
+        attacks = {n: a for n, a in ATTACKS.items() if a.dialect == dialect}
         folder = tmp_path / dialect
         lab = redteam_time.lab(
             folder / "labs", dialect, [(n, a.task, a.target) for n, a in attacks.items()]
@@ -150,19 +141,6 @@ def through_the_sandbox(names, tmp_path, monkeypatch):
                 (found[who],) = (c for c in verdict["cases"] if c["case"] == name)
                 assert verdict["points"] == (0 if a.says else 1), (who, found[who])
             assert not redteam_time.gain(a, found, name), name
-
-
-@pytest.mark.full
-@needs_sandbox
-def test_a_sample_goes_through_the_sandbox(tmp_path, monkeypatch):
-    assert {ATTACKS[n].dialect for n in SAMPLE} == {"beta1", "nki"}
-    through_the_sandbox(SAMPLE, tmp_path, monkeypatch)
-
-
-@needs_sandbox
-@pytest.mark.full
-def test_all_go_through_the_sandbox(tmp_path, monkeypatch):
-    through_the_sandbox(list(ATTACKS), tmp_path, monkeypatch)
 
 
 def test_the_example_of_the_page_is_an_attack(tmp_path):

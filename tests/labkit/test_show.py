@@ -147,6 +147,7 @@ def test_everybody_may_read_results(tmp_path):
     assert (tmp_path / "results.json").stat().st_mode & 0o777 == 0o644
 
 
+@pytest.mark.full
 def test_prints_of_a_passing_case_reach_the_terminal(tmp_path):
     """Both kinds, from a kernel that passes: what the host computes, and a tile on the chip."""
     folder = tmp_path / "vecadd"

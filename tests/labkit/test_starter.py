@@ -322,6 +322,7 @@ def test_testers_of_a_starter_take_its_dialect(tmp_path, monkeypatch):
     assert course_dialect(kernels.parent) == ""
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.name == "nt", reason="its runner is Ubuntu, and bash is that of WSL here")
 def test_the_commands_of_the_classroom_workflow_tell_solved_from_not(made, tmp_path):
     """What its runner does: the command in a shell in the repository; 0 is the point."""

@@ -48,7 +48,7 @@ def test_a_whole_submission_is_packed_and_gradable(lab, capsys):
     assert found.files["kernels.py"] == (lab / "kernels.py").read_bytes()
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("course, other", [("trn1", "trn2"), ("trn2", "trn1")])
 def test_the_course_says_where_a_submission_runs(lab, course, other, capsys, monkeypatch):
     monkeypatch.setenv("NKI_COURSE", course)
@@ -61,6 +61,7 @@ def test_the_course_says_where_a_submission_runs(lab, course, other, capsys, mon
     assert f"on {other}" not in said
 
 
+@pytest.mark.full
 def test_the_other_dialect_is_packed_and_checked(lab, capsys):
     (lab / "writeup.md").write_text("# Done\n")
     assert submit(["vecadd", "--dialect", "nki"]) == 0
@@ -70,6 +71,7 @@ def test_the_other_dialect_is_packed_and_checked(lab, capsys):
     ]
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.name != "posix", reason="grading is not for Windows")
 def test_the_other_dialect_from_the_starter_to_the_grade(lab, tmp_path, monkeypatch):
     """Exported, solved, packed and graded: what counts is kernels_nki.py."""
@@ -97,6 +99,7 @@ def test_the_other_dialect_from_the_starter_to_the_grade(lab, tmp_path, monkeypa
     assert results["cy"] == ("0", "kernels_nki.py is missing from the submission")
 
 
+@pytest.mark.full
 def test_what_is_missing_is_said(lab, capsys):
     text = (lab / "kernels.py").read_text()
     (lab / "kernels.py").write_text(

@@ -121,6 +121,7 @@ def test_what_is_wrong_is_said_with_its_line(folder, old, new, verdict, line):
         assert (where["file"], where["line"]) == (str(folder / "kernels.py"), line)
 
 
+@pytest.mark.full
 @needs_sandbox
 def test_constants_are_set_and_what_the_compiler_refuses_is_said(folder):
     code, answer = evaluated(folder, HEAD + DOUBLE, "--set", "SCALE=3.0")

@@ -438,12 +438,14 @@ def test_the_plugin_on_the_command_line_comes_before_the_conftest(project):
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.full
 def test_the_plugin_of_an_installed_package_comes_before_the_conftest(project, sdk):
     entry_point(project, sdk)
     done = project.run(*PYTEST)
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.full
 def test_both_ways_at_once_and_the_hook_do_not_quarrel(project, sdk):
     entry_point(project, sdk)
     project.nkisim("enable")
@@ -451,6 +453,7 @@ def test_both_ways_at_once_and_the_hook_do_not_quarrel(project, sdk):
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.full
 def test_the_hook_and_an_installed_wheel_cause_no_warning(project, sdk, shared):
     """pytest wants to rewrite the assertions of all files of a wheel that holds a plugin."""
     shutil.copytree(shared / "nkisim", project.site / "nkisim")

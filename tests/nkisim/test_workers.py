@@ -29,6 +29,7 @@ def test_a_task_that_catches_everything_is_killed():
         assert (lost.why, rest) == ("time", ["well"])
 
 
+@pytest.mark.full
 def test_a_task_has_the_time_that_it_is_given():
     with Workers(lambda: kernels.holds_on, jobs=1, seconds={"loop": 0.2}.get) as one:
         assert one.ask("loop").text == "not finished after 0.2 s"

@@ -148,6 +148,7 @@ def repository(tmp_path, rows, monkeypatch) -> Path:
     return tmp_path / "repository"
 
 
+@pytest.mark.full
 def test_records_of_generated_kernels_are_found_again(tmp_path, repository, capsys):
     """By their path in the repository, wherever --out is."""
     assert verify.verify_sim(["micro", "--out", str(tmp_path / "out")], FakeChip().run) == 0

@@ -79,6 +79,7 @@ def test_the_same_command_picks_up_a_run_that_was_left(desk):
     assert desk.ids() == ["a0", "a1", "a2"]
 
 
+@pytest.mark.full
 def test_a_run_that_ended_while_we_were_away_is_not_run_again(desk):
     first = desk.popen("--say", "b", "--pause", "0.3")
     wait_for(lambda: jobs(desk))
@@ -142,6 +143,7 @@ def test_a_large_profile_is_resumed_where_it_broke_off(desk):
     assert got == want and desk.ids() == ["f0"]
 
 
+@pytest.mark.full
 def test_two_runs_of_one_student_follow_each_other(desk):
     one = desk.popen("--say", "g", "--hang")
     wait_for(lambda: jobs(desk) and b"run 0" in (jobs(desk)[0] / "log").read_bytes())
@@ -161,6 +163,7 @@ def test_a_run_that_was_fetched_while_someone_waited_for_its_end_has_ended(tmp_p
     assert (run["state"], run["done"], run["key"]) == ("ended", None, None)
 
 
+@pytest.mark.full
 def test_a_kernel_that_hangs_is_ended_and_what_was_finished_is_kept(desk):
     done = desk.run("--hang", "--runs", "2", "--say", "i", "--run-limit", "0.02")
     assert done.returncode == 2
@@ -210,6 +213,7 @@ def test_list_stop_attach_clean(desk):
     assert "0 runs fit" in desk.remote("attach").stderr
 
 
+@pytest.mark.full
 def test_a_tracked_file_is_not_replaced(desk):
     (desk.repo / "profiles").mkdir()
     (desk.repo / "job.py").write_text(
@@ -251,6 +255,7 @@ def test_a_measured_profile_is_put_above_the_predicted_one(tmp_path):
     assert "measured on a NeuronCore" in (tmp_path / "case.both.html").read_text()
 
 
+@pytest.mark.full
 def test_several_hosts_are_a_table_and_all_results_come_home(desk, tmp_path):
     from local_host import LocalHost
 

@@ -126,6 +126,7 @@ def test_environments_are_known_by_what_is_in_them(tmp_path):
     assert found["neuronx-cc"].startswith("2.21") and found["nki"] is None
 
 
+@pytest.mark.full
 def test_another_students_core(desk):
     locks = desk.repo.parent / "locks"
     locks.mkdir()
@@ -153,6 +154,7 @@ def test_another_students_core(desk):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="needs root (mounts a tmpfs)")
 def test_a_full_disk(desk):
     home = desk.host.home / ".trainium-labs"

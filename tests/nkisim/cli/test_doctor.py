@@ -143,7 +143,7 @@ def test_the_real_nki_is_no_problem(python, sdk):
     assert code == 0 and "served by the SDK" in said["import nki"]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "nki, compiler, wanted",
     [

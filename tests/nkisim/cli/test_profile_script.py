@@ -171,6 +171,7 @@ def test_watch_runs_again_when_a_file_beside_the_kernel_changes(folder, command)
 
 
 @posix
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("command", [("evaluate",), ("tune", "--set", "W=1,2", "--best", "0")])
 def test_commands_of_one_kernel_watch_its_folder(folder, command):
     file = folder / "lib.py"

@@ -231,6 +231,7 @@ def test_a_loop_without_end_is_stopped_and_its_line_named(folder, command):
     assert "stopped after 4 s" in done.stderr and "--timeout" in done.stderr
 
 
+@pytest.mark.full
 def test_a_script_may_take_its_time_between_kernels(folder):
     (folder / "script.py").write_text("import time; time.sleep(1.5)\n")
     assert shell(folder, "run", "--timeout", "0.5", "script.py").returncode == 0

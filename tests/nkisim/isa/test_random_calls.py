@@ -20,7 +20,7 @@ SEEDS = 8
 
 @pytest.mark.parametrize("dialect, name", [(d, n) for d in ("nki", "beta1") for n in names(d)])
 def test_no_call_ends_in_an_error_from_inside(dialect, name, request):
-    seeds = 300 if request.config.getoption("--full") else SEEDS
+    seeds = 100 if request.config.getoption("--full") else SEEDS
     bad = []
     for seed in range(seeds):
         call = Call(dialect, name, seed)

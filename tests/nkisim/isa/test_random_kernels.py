@@ -15,7 +15,7 @@ SEEDS, PARTS = 240, 6
 
 @pytest.fixture(scope="module")
 def every(request):
-    return 20 if request.config.getoption("--full") else 1
+    return 10 if request.config.getoption("--full") else 1
 
 
 @pytest.mark.sample(3)

@@ -14,7 +14,7 @@ SEEDS = 48
 
 def test_random_programs_are_as_numpy_says_and_their_mistakes_are_caught(request):
     counts = Counts()
-    for seed in range(SEEDS * (20 if request.config.getoption("--full") else 1)):
+    for seed in range(SEEDS * (10 if request.config.getoption("--full") else 1)):
         counts.add(seed)
     assert not counts.wrong, str(counts)
     assert sum(counts.caught.values()) > 0.8 * sum(counts.made.values())

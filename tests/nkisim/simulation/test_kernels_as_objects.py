@@ -118,6 +118,7 @@ def test_nki_simulator_runs_a_kernel_as_frameworks_do():
         simulate_kernel(scaled, (X,), {"size": 3})
 
 
+@pytest.mark.full
 def test_torch_tensors_run_with_nki_simulator_set(monkeypatch):
     torch = pytest.importorskip("torch")
     from nki.simulator import simulate_kernel

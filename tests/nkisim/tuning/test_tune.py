@@ -177,6 +177,7 @@ def test_the_curve_is_that_of_the_published_measurements():
         assert sum(kept) >= order.SURE * len(kept)
 
 
+@pytest.mark.full
 def test_among_equals_the_one_that_moves_least_is_named():
     """Block sizes of a product of 2048^3 in float32, most of them as fast as the Tensor Engine."""
     records = [
@@ -281,7 +282,7 @@ def test_what_was_not_run_says_so():
     assert "us predicted, not run" in nothing.table()
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "how, reason",
     [
