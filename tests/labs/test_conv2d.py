@@ -316,7 +316,7 @@ SMALL_16 = [
 ]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", SMALL_16)
 def test_a_sum_in_16_bits_may_be_stored_before_the_bias_is_added(name):
     """Two roundings are right, whatever the seed; in fewer bits, or without the bias, it is not."""

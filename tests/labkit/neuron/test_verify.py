@@ -177,6 +177,7 @@ def test_every_public_instruction_has_a_micro_kernel_or_is_named_as_without(rows
         assert case["sizes"], case
 
 
+@pytest.mark.full
 def test_a_micro_kernel_issues_its_instruction_many_times(rows):
     """On each target and size; some functions of `nki` lower to a row of another name."""
     for lab in verify.row_labs(rows):

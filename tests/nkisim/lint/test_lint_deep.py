@@ -60,6 +60,7 @@ def test_what_is_too_deep_for_python_is_said_in_a_sentence(tmp_path, capsys):
     assert "kernels.py, line 1, is not Python: it is nested too deeply" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_a_kernel_that_calls_thousands_of_functions_is_read_once(tmp_path):
     """In minutes, if each function were looked for in the whole file."""
     calls = "; ".join(f"f{i}(x)" for i in range(16_001))

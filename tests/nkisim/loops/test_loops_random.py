@@ -259,7 +259,7 @@ def test_random_kernels_of_nki(source):
     checked_nki(source)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     "sources, check", [(_beta1_kernels, checked_beta1), (_nki_kernels, checked_nki)]
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -172,6 +173,7 @@ def test_random_kernels(source):
     checked(source)
 
 
+@pytest.mark.full
 def test_the_random_kernels_run_once_now_and_then(monkeypatch):
     """Else the test above would say nothing."""
     assert times_run_once(monkeypatch, _kernels, checked) > 10
