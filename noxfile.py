@@ -83,9 +83,12 @@ def tests(session: nox.Session) -> None:
         session.run("python", "-m", "pytest", *session.posargs)
         return
     # a worker a core; a worker keeps neighbours, which share what a module sets up
-    workers = ("-n", "auto", "--dist", "worksteal", *session.posargs, *results("tests"))
-    of_infra = [f"infra/tests/test_{name}.py" for name in ("spec", "cost", "course_plans")]
-    session.run("python", "-m", "pytest", "-q", *workers, "tests", *of_infra)
+    workers = ("-n", "auto", "--dist", "worksteal")
+    session.run("python", "-m", "pytest", "-q", *workers, *session.posargs, *results("tests"))
+    # the quick tests of infra, apart: its folder has a conftest of its own
+    files = ("test_spec.py", "test_cost.py", "test_course_plans.py")
+    with session.chdir("infra/tests"):
+        session.run("python", "-m", "pytest", "-q", *files, *results("tests-infra"))
 
 
 @nox.session(default=False, venv_backend="uv|virtualenv")
